@@ -237,7 +237,7 @@ mod tests {
             kill_process(Pid::from_child(&child), signal).unwrap();
             let start = Instant::now();
             while identity.is_stopped() != stopped {
-                assert!(start.elapsed() < Duration::from_secs(5));
+                assert!(start.elapsed() < Duration::from_secs(60));
                 std::thread::yield_now();
             }
             assert!(identity.is_alive());

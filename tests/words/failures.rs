@@ -134,7 +134,7 @@ fn the_death_of_a_rank_ends_waits_for_its_words() {
             "{error:?}"
         );
         assert!(
-            start.elapsed() < Duration::from_secs(1),
+            start.elapsed() < Duration::from_secs(10),
             "{:?}",
             start.elapsed()
         );
