@@ -78,13 +78,13 @@ impl<'n> Nodes<'n> {
         all.step_by(step as usize)
     }
 
-    /// Returns the network's leg that does some work.
+    /// Returns the network's leg that does some work among `members`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it does not know the type and the operator.
-    pub fn leg(&self, work: Work) -> Result<Leg> {
+    pub fn leg(&self, work: Work, members: usize) -> Result<Leg> {
         // An average divides by all members of the group.
-        work.leg(self.members())
+        work.leg(members, self.members())
             .ok_or_else(|| self.invalid(NO_SUCH_REDUCTION))
     }
 
@@ -93,8 +93,8 @@ impl<'n> Nodes<'n> {
     /// # Errors
     /// As [`Nodes::leg`].
     pub fn describe(&self, task: &Task) -> Result<NodeLeg> {
-        let leg = self.leg(task.work.clone())?;
         let members = task.members.len();
+        let leg = self.leg(task.work.clone(), members)?;
         Ok(NodeLeg {
             shape: self.library.is_err().then(|| leg.shape()),
             members,
@@ -126,7 +126,7 @@ impl<'n> Nodes<'n> {
     fn call(&self, task: Task) -> Result<LegCall> {
         self.log_leg(&task)?;
         let Task { members, own, work } = task;
-        let leg = self.leg(work)?;
+        let leg = self.leg(work, members.len())?;
         let channel = self.staged(0, CHANNEL);
         Ok(LegCall {
             key: key(self.far.staging.number, self.options.channel, &members),

@@ -66,19 +66,20 @@ pub enum Work {
 }
 
 impl Work {
-    /// Returns the network's leg, whose averages divide by `divisor`; `None` if it does not know the type or the operator.
-    pub fn leg(self, divisor: usize) -> Option<Leg> {
+    /// Returns the network's leg of `members`, whose averages divide by `divisor`; `None` if it does not know the type or the
+    /// operator.
+    pub fn leg(self, members: usize, divisor: usize) -> Option<Leg> {
         let reduction =
             |elements: Elements| Reduction::new(elements.element, elements.reduce, divisor);
         Some(match self {
             Self::AllReduce { elements, data } => {
-                Leg::all_reduce(data, reduction(elements)?, INBOX_SPAN)
+                Leg::all_reduce(data, members, reduction(elements)?, INBOX_SPAN)
             }
             Self::Reduce {
                 root,
                 elements,
                 data,
-            } => Leg::reduce(root, data, reduction(elements)?, INBOX_SPAN),
+            } => Leg::reduce(root, data, members, reduction(elements)?, INBOX_SPAN),
             Self::ReduceScatter {
                 elements,
                 offset,
@@ -90,7 +91,7 @@ impl Work {
                     stride,
                     bytes,
                 };
-                Leg::reduce_scatter(parts, bytes, reduction(elements)?, INBOX_SPAN)
+                Leg::reduce_scatter(parts, bytes, members, reduction(elements)?, INBOX_SPAN)
             }
             Self::Broadcast { root, data } => Leg::broadcast(root, data),
             Self::Exchange { sent, received } => Leg::exchange(sent, received),

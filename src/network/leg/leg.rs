@@ -29,16 +29,22 @@ pub enum Leg {
     Barrier,
 }
 
-/// Most bytes that each member sends to every other in a direct reduction: as many as fit in a message. Above, shares take
-/// less time: each byte is sent twice, not to all. They take three more messages in a row, each way, so that for what fits
-/// in a message the direct way is faster among any number of members: between two nodes over TCP, an all-reduce of 32 KiB by
-/// two ranks each took 250 µs by shares and takes 70.
-const MOST_DIRECT: u64 = MOST_MESSAGE as u64;
+/// Bytes that a member of a direct reduction may send to every other however many there are, and most bytes that it may send
+/// to all of them together if its vector is longer, up to what fits in a message. Beyond that, shares take less time: each
+/// byte is sent twice, not to all. They take three more messages in a row, each way: between two nodes over TCP, an all-reduce
+/// of 32 KiB by two ranks each took 250 µs by shares and takes 70.
+const DIRECT: (u64, u64) = (16 << 10, 256 << 10);
+
+/// Returns whether vectors are reduced directly.
+fn is_direct(bytes: u64, members: usize) -> bool {
+    let (each, all) = DIRECT;
+    bytes <= each || bytes <= MOST_MESSAGE as u64 && bytes * (members as u64 - 1) <= all
+}
 
 impl Leg {
     /// Reduces `data` of all members, at all members.
-    pub fn all_reduce(data: Span, reduction: Reduction, inbox: Span) -> Self {
-        match data.bytes <= MOST_DIRECT {
+    pub fn all_reduce(data: Span, members: usize, reduction: Reduction, inbox: Span) -> Self {
+        match is_direct(data.bytes, members) {
             true => Self::Small(Small {
                 parts: Parts::Whole(data),
                 root: None,
@@ -49,8 +55,14 @@ impl Leg {
     }
 
     /// Reduces `data` of all members at one. The data of the others is undefined then.
-    pub fn reduce(root: usize, data: Span, reduction: Reduction, inbox: Span) -> Self {
-        match data.bytes <= MOST_DIRECT {
+    pub fn reduce(
+        root: usize,
+        data: Span,
+        members: usize,
+        reduction: Reduction,
+        inbox: Span,
+    ) -> Self {
+        match is_direct(data.bytes, members) {
             true => Self::Small(Small {
                 parts: Parts::Whole(data),
                 root: Some(root),
@@ -62,8 +74,14 @@ impl Leg {
 
     /// Reduces, at each member, its part of all members' data. The other parts are undefined then. `longest` is the length of
     /// the longest part.
-    pub fn reduce_scatter(parts: Parts, longest: u64, reduction: Reduction, inbox: Span) -> Self {
-        match longest <= MOST_MESSAGE as u64 {
+    pub fn reduce_scatter(
+        parts: Parts,
+        longest: u64,
+        members: usize,
+        reduction: Reduction,
+        inbox: Span,
+    ) -> Self {
+        match is_direct(longest, members) {
             true => Self::Small(Small {
                 parts,
                 root: None,

@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn an_all_reduce_reads_and_writes_all_of_its_data() {
-        for bytes in [8, 64 << 10] {
-            let leg = Leg::all_reduce(span(128, bytes), sum(), INBOX);
+        for bytes in [8, 256 << 10] {
+            let leg = Leg::all_reduce(span(128, bytes), 3, sum(), INBOX);
             for own in 0..3 {
                 assert_eq!(leg.reads(3, own), [span(128, bytes)]);
                 assert_eq!(leg.writes(3, own), [span(128, bytes)]);
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_reduce_writes_at_its_root_only() {
-        for bytes in [8, 64 << 10] {
-            let leg = Leg::reduce(1, span(0, bytes), sum(), INBOX);
+        for bytes in [8, 256 << 10] {
+            let leg = Leg::reduce(1, span(0, bytes), 3, sum(), INBOX);
             for own in 0..3 {
                 assert_eq!(leg.reads(3, own), [span(0, bytes)]);
                 let written: &[Span] = if own == 1 { &[span(0, bytes)] } else { &[] };
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn a_reduce_scatter_reads_all_parts_and_writes_its_own() {
-        for bytes in [100, 64 << 10] {
+        for bytes in [100, 256 << 10] {
             let stride = bytes + 4096;
             let parts = Parts::Equal {
                 offset: 0,
                 stride,
                 bytes,
             };
-            let leg = Leg::reduce_scatter(parts, bytes, sum(), INBOX);
+            let leg = Leg::reduce_scatter(parts, bytes, 3, sum(), INBOX);
             let all = [0, 1, 2].map(|member| span(member * stride, bytes));
             assert_eq!(leg.reads(3, 2), all);
             assert_eq!(leg.writes(3, 2), [all[2]]);

@@ -74,7 +74,7 @@ fn all_reduce(random: &mut Random, members: usize, elements: u64, planted: Plant
     let case = Case::of(random, members, elements);
     let before = regions(random, members, case.end());
     let leg = match random.below(2) {
-        0 => Leg::all_reduce(case.data, case.reduction, case.inbox),
+        0 => Leg::all_reduce(case.data, members, case.reduction, case.inbox),
         _ => case.pieces(Needed::All),
     };
     let mut net = Net::new(before.clone());
@@ -128,7 +128,7 @@ fn a_member_of_an_all_reduce_sends_two_times_its_share_of_the_others() {
     };
     let reduction = Reduction::new(ElementTypeCode::F32, ReduceOpCode::SUM, 4).expect("known");
     let mut net = Net::new(regions(random, 4, (1 << 20) + (1 << 18)));
-    let leg = Leg::all_reduce(data, reduction, inbox);
+    let leg = Leg::all_reduce(data, 4, reduction, inbox);
     net.run(&vec![leg; 4], random).expect("no fault");
     assert_eq!(net.bytes, [2 * 3 * (1 << 20) / 4; 4]);
 }
@@ -143,7 +143,7 @@ fn a_reduce_is_the_reference_at_the_root() {
         let root = random.below(members);
         let before = regions(random, members, case.end());
         let leg = match random.below(2) {
-            0 => Leg::reduce(root, case.data, case.reduction, case.inbox),
+            0 => Leg::reduce(root, case.data, members, case.reduction, case.inbox),
             _ => case.pieces(Needed::Root(root)),
         };
         let mut net = Net::new(before.clone());
@@ -173,7 +173,7 @@ fn a_reduce_scatter_is_the_references_part_at_each_member() {
         let before = regions(random, members, case.end());
         // A longer longest part than there is chooses pieces.
         let longest = [bytes, 1 << 20][random.below(2)];
-        let leg = Leg::reduce_scatter(parts.clone(), longest, case.reduction, case.inbox);
+        let leg = Leg::reduce_scatter(parts.clone(), longest, members, case.reduction, case.inbox);
         let mut net = Net::new(before.clone());
         net.run(&vec![leg; members], random).expect("no fault");
         for member in 0..members {
