@@ -461,19 +461,6 @@ impl Assistant for Network {
         self.drive().is_some_and(|outlook| outlook.moved)
     }
 
-    fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
-        // Its thread looks within `HELPED` by itself. To wake it costs a processor, which on a crowded machine the awaited rank
-        // needs, unless commands are under way beside what is waited for.
-        let now = self.spins || self.busy.load(Ordering::Relaxed);
-        if self.helped.swap(false, Ordering::Relaxed)
-            && now
-            && let Some(thread) = &*lock(&self.thread)
-        {
-            thread.thread().unpark();
-        }
-    }
-
     fn is_idle(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0 || self.released.load(Ordering::Acquire)
     }
@@ -497,6 +484,19 @@ impl Sleeper for Network {
             self.wait(longest);
         }
         self.attended.store(false, Ordering::Relaxed);
+    }
+
+    fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        // Its thread looks by itself before long. To wake it costs a processor, which on a crowded machine the awaited rank
+        // needs, unless commands are under way beside what is waited for.
+        let now = self.spins || self.busy.load(Ordering::Relaxed);
+        if self.helped.swap(false, Ordering::Relaxed)
+            && now
+            && let Some(thread) = &*lock(&self.thread)
+        {
+            thread.thread().unpark();
+        }
     }
 }
 

@@ -60,4 +60,4 @@ pub trait Wire {
 }
 
 /// Most bytes of a message.
-pub const MOST_MESSAGE: usize = 64 << 10;
+pub const MOST_MESSAGE: usize = 128 << 10;

@@ -16,8 +16,6 @@ use symmem_core::host::Sleeper;
 pub trait Assistant: Sleeper + Send + Sync {
     /// Advances it, for a host thread that waits. Returns whether anything happened. Does not block.
     fn help(&self) -> bool;
-    /// Leaves it to its own thread: the host thread that has helped is about to sleep on something else.
-    fn leave(&self);
     /// Returns whether nothing is left that uses memory of this rank.
     fn is_idle(&self) -> bool;
 }
@@ -382,7 +380,10 @@ impl Driver {
             return budget.nap();
         }
         if let (Some(assistant), Backend::Host(host)) = (self.assistant.get(), &**self.backend) {
-            assistant.leave();
+            if !self.crowded {
+                // There is a processor for the assistant's own thread, beside the work that this one may find.
+                assistant.leave();
+            }
             let sleeper: &dyn Sleeper = &**assistant;
             // SAFETY: every stream that reaches this is live.
             if unsafe { host.stream_pause(stream, LOOK, Some(sleeper)) }.is_ok() {

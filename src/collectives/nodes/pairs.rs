@@ -188,7 +188,10 @@ impl<'n> Nodes<'n> {
     }
 
     /// Enqueues what goes between this rank and others of its node.
-    fn exchange_within<'p>(&self, pairs: impl Iterator<Item = (usize, Pair<'p>)>) -> Result<()> {
+    pub fn exchange_within<'p>(
+        &self,
+        pairs: impl Iterator<Item = (usize, Pair<'p>)>,
+    ) -> Result<()> {
         let local = |member: usize| self.placement().local_rank(member);
         let entries: Vec<_> = pairs
             .flat_map(|(member, Pair { sent, received })| {

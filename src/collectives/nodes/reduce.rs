@@ -1,6 +1,7 @@
 //! Reductions over nodes.
 
 use super::layout::{BUFFER, LINE, slot_bytes, stride};
+use super::small::SMALL;
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -9,9 +10,6 @@ use crate::network::leg::parts::Span;
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
 
-/// Most bytes of an all-reduce in which every rail carries the whole vector: one stage and one leg, and no all-gather.
-/// Not tuned yet.
-const SMALL: u64 = 16 << 10;
 /// Fewest bytes of a rank's share in a chunk.
 const LEAST_CHUNK: u64 = 256 << 10;
 /// Chunks of a call, if they are not too small or too large: the first stage and the last overlap with no leg.
@@ -28,6 +26,9 @@ impl<'n> Nodes<'n> {
         let Some(rail) = &self.far.rail else {
             return self.all_reduce_by_leaders(elements, to, from);
         };
+        if self.is_small(to.bytes()) {
+            return self.all_reduce_by_leaders(elements, to, from);
+        }
         let members = self.here() as u64;
         let bytes = to.bytes();
         // Parts of whole lines in every chunk; the rest is small.
@@ -225,6 +226,9 @@ impl<'n> Nodes<'n> {
     ) -> Result<()> {
         let part = to.bytes();
         let members = self.members();
+        if self.is_small(from.bytes()) && self.is_in_blocks() {
+            return self.reduce_scatter_by_leaders(elements, to, from);
+        }
         let Some(rail) = &self.far.rail else {
             // A part after the other, each to its member.
             for member in 0..members {

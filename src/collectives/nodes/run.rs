@@ -216,6 +216,13 @@ impl<'n> Nodes<'n> {
                 // Other operations' ranges differ from rank to rank.
                 let symmetric =
                     request.operation == O::ALL_TO_ALL && !to.is_own() && !from.is_own();
+                let whole = to.bytes();
+                if request.operation == O::ALL_TO_ALL
+                    && !in_place
+                    && self.is_small_all_to_all(whole)
+                {
+                    return self.all_to_all_by_leaders(to, from);
+                }
                 match symmetric && !in_place {
                     true => self.pairs_between((to, from), pair),
                     false => self.pairs(*in_place, pair),

@@ -106,6 +106,8 @@ pub trait Sleeper {
     fn watches(&self, word: DeviceAddress) -> bool;
     /// Sleeps until the word is no longer `seen`, at most for `longest`. May return early.
     fn sleep(&self, word: DeviceAddress, seen: u32, longest: Duration);
+    /// Called before the caller sleeps on a word that this sleeper does not watch.
+    fn leave(&self);
 }
 
 impl Sleep {

@@ -246,15 +246,16 @@ impl Stream {
         if completed || execution.progress.replayed > replayed {
             return false;
         }
-        let sleeper = sleeper.filter(|sleeper| sleeper.watches(sleep.word));
-        if sleeper.is_none() {
+        let taken = sleeper.filter(|sleeper| sleeper.watches(sleep.word));
+        if taken.is_none() {
             execution.announce(sleep);
+            sleeper.inspect(|sleeper| sleeper.leave());
         }
         // Before others can take the lock: the thread need not wake for the same word.
         self.attended.store(true, Ordering::Relaxed);
         drop(execution);
         let limit = sleep.limit.min(longest);
-        match sleeper {
+        match taken {
             Some(sleeper) => sleeper.sleep(sleep.word, sleep.seen, limit),
             None => Sleep { limit, ..sleep }.sleep(),
         }

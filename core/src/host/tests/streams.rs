@@ -218,6 +218,7 @@ fn a_pause_ends_after_the_time_at_the_signal_and_at_once_if_the_caller_moved_the
 struct Told<'r> {
     word: DeviceAddress,
     slept: Cell<u32>,
+    left: Cell<u32>,
     give: &'r dyn Fn(),
 }
 
@@ -230,6 +231,10 @@ impl Sleeper for Told<'_> {
         assert!(word == self.word && longest <= LONG);
         self.slept.set(self.slept.get() + 1);
         (self.give)();
+    }
+
+    fn leave(&self) {
+        self.left.set(self.left.get() + 1);
     }
 }
 
@@ -247,6 +252,7 @@ fn a_sleeper_sleeps_on_the_words_that_it_watches_and_on_no_others() {
         let sleeper = Told {
             word,
             slept: Cell::new(0),
+            left: Cell::new(0),
             give: &give,
         };
         me.await_signal(1, LONG, stream);
@@ -260,6 +266,7 @@ fn a_sleeper_sleeps_on_the_words_that_it_watches_and_on_no_others() {
         }
         while !pause(LONG) {}
         assert_eq!(sleeper.slept.get(), u32::from(watches));
+        assert_eq!(sleeper.left.get() > 0, !watches, "told before other sleeps");
     }
 }
 

@@ -1,0 +1,182 @@
+//! Small calls, by one member of each node: its *leader*.
+//!
+//! A message between nodes takes more of a processor than a signal within one, so that only leaders send any: on 2 cores,
+//! all-reduces of 8 B of 2x2 ranks take 0.11 to 0.19 ms this way, and 0.16 to 0.27 if every rank sends (`benches/NOTES.md`).
+
+use super::layout::BUFFER;
+use super::pairs::Pair;
+use super::stages::{Elements, Nodes};
+use super::task::{Task, Work};
+use crate::backend::abi::CollectiveOperationCode as O;
+use crate::base::error::Result;
+use crate::collectives::explanation::WithoutNccl;
+use crate::network::leg::parts::{Parts, Span};
+use crate::rank::memory_range::MemoryRange;
+
+/// Most bytes of a vector that leaders reduce, or that all members gather or exchange. Not tuned yet.
+pub const SMALL: u64 = 16 << 10;
+/// Most members of an all-to-all by leaders, after which every rank copies its parts one by one.
+const MOST_MEMBERS: usize = 16;
+
+impl<'n> Nodes<'n> {
+    /// Returns whether leaders do a call whose members have vectors of `bytes` bytes. The stages are other operations than the
+    /// call's, so that a named algorithm or grid would not fit them.
+    pub fn is_small(&self, bytes: u64) -> bool {
+        bytes <= SMALL && self.here() > 1 && self.library.is_err() && !self.names_grid()
+    }
+
+    /// Returns whether as many members are on each node, and follow each other in the group.
+    pub fn is_in_blocks(&self) -> bool {
+        let placement = self.placement();
+        let follow = |numbers: &[usize]| numbers.windows(2).all(|two| two[1] == two[0] + 1);
+        placement.is_even() && (0..placement.nodes()).all(|node| follow(placement.members(node)))
+    }
+
+    fn leads(&self) -> bool {
+        self.local() == 0
+    }
+
+    /// Returns the members on this node that do not lead.
+    fn followers(&self) -> &'n [usize] {
+        &self.placement().members(self.node())[1..]
+    }
+
+    /// Returns the leader's number.
+    fn leader(&self) -> usize {
+        self.placement().members(self.node())[0]
+    }
+
+    /// Enqueues the leaders' leg.
+    fn leg_of_leaders(&self, work: Work) -> Result<()> {
+        if !self.leads() {
+            return Ok(());
+        }
+        self.legs(vec![Task {
+            members: self.leaders(0),
+            own: self.node(),
+            work,
+        }])
+    }
+
+    /// Enqueues a small all-gather of equal parts, for members in blocks.
+    pub fn all_gather_by_leaders(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
+        let part = from.bytes();
+        let block = part * self.here() as u64;
+        let at = block * self.node() as u64;
+        let staged = |local: u64| self.staged(at + local * part, part);
+        if self.leads() {
+            self.copy(staged(0), from)?;
+            let receives = (1..).zip(self.followers()).map(|(local, &member)| {
+                let received = Some(staged(local));
+                let sent = None;
+                (member, Pair { sent, received })
+            });
+            self.exchange_within(receives)?;
+        } else {
+            let (sent, received) = (Some(from), None);
+            self.exchange_within(std::iter::once((self.leader(), Pair { sent, received })))?;
+        }
+        self.leg_of_leaders(Work::Exchange {
+            sent: Parts::Whole(Span {
+                offset: at,
+                bytes: block,
+            }),
+            received: Parts::Equal {
+                offset: 0,
+                stride: block,
+                bytes: block,
+            },
+        })?;
+        let staged = self.staged(0, to.bytes());
+        self.within(O::BROADCAST, Elements::BYTES, 0, to, staged)
+    }
+
+    /// Enqueues a small reduce-scatter, for members in blocks.
+    pub fn reduce_scatter_by_leaders(
+        &self,
+        elements: Elements,
+        to: MemoryRange<'_>,
+        from: MemoryRange<'_>,
+    ) -> Result<()> {
+        let part = to.bytes();
+        let block = part * self.here() as u64;
+        let staged = self.staged(0, from.bytes());
+        self.within(O::REDUCE, self.before_leg(elements), 0, staged, from)?;
+        self.leg_of_leaders(Work::ReduceScatter {
+            elements,
+            offset: 0,
+            stride: block,
+            bytes: block,
+        })?;
+        let at = block * self.node() as u64;
+        let staged = |local: u64| self.staged(at + local * part, part);
+        if !self.leads() {
+            let (sent, received) = (None, Some(to));
+            return self.exchange_within(std::iter::once((self.leader(), Pair { sent, received })));
+        }
+        self.copy(to, staged(0))?;
+        let sends = (1..).zip(self.followers()).map(|(local, &member)| {
+            let sent = Some(staged(local));
+            let received = None;
+            (member, Pair { sent, received })
+        });
+        self.exchange_within(sends)
+    }
+
+    /// Returns whether leaders do an all-to-all with these operands.
+    pub fn is_small_all_to_all(&self, bytes: u64) -> bool {
+        self.is_small(bytes) && self.members() <= MOST_MEMBERS && self.is_in_blocks()
+    }
+
+    /// Enqueues a small all-to-all, for members in blocks.
+    pub fn all_to_all_by_leaders(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
+        self.refuse_library(WithoutNccl::Pairs)?;
+        let part = to.bytes() / self.members() as u64;
+        let here = self.here() as u64;
+        let (block, own, node) = (part * here, self.own(), self.node());
+        // Bytes from one node to another.
+        let all = block * here;
+        let nodes = self.placement().nodes();
+        let others = || (0..nodes).filter(|&other| other != node);
+        self.copy(numbered(to, own, part), numbered(from, own, part))?;
+        let near = self.placement().members(node).iter();
+        let pairs = near.filter(|&&member| member != own).map(|&member| {
+            let sent = Some(numbered(from, member, part));
+            let received = Some(numbered(to, member, part));
+            (member, Pair { sent, received })
+        });
+        self.exchange_within(pairs)?;
+        for other in others() {
+            let staged = self.staged(other as u64 * all, all);
+            let from = from.part(other as u64 * block, block);
+            self.within(O::ALL_GATHER, Elements::BYTES, 0, staged, from)?;
+        }
+        let spans = |offset: u64| {
+            let span = |other: usize| Span {
+                offset: offset + other as u64 * all,
+                bytes: if other == node { 0 } else { all },
+            };
+            Parts::Each((0..nodes).map(span).collect())
+        };
+        self.leg_of_leaders(Work::Exchange {
+            sent: spans(0),
+            received: spans(BUFFER),
+        })?;
+        let received = self.staged(BUFFER, nodes as u64 * all);
+        self.within(O::BROADCAST, Elements::BYTES, 0, received, received)?;
+        for other in others() {
+            for sender in 0..self.here() {
+                let at = other as u64 * all + sender as u64 * block;
+                let at = at + self.local() as u64 * part;
+                let sender = other * self.here() + sender;
+                self.copy(numbered(to, sender, part), received.part(at, part))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a member's part of a range of equal parts.
+fn numbered(range: MemoryRange<'_>, member: usize, bytes: u64) -> MemoryRange<'_> {
+    range.part(member as u64 * bytes, bytes)
+}
