@@ -55,10 +55,6 @@ impl<'n> Nodes<'n> {
         from: MemoryRange<'_>,
     ) -> Result<()> {
         let own = self.own();
-        let equal = matches!(parts, PartLayout::Equal(_));
-        if equal && self.is_small(to.bytes()) && self.is_in_blocks() {
-            return self.all_gather_by_leaders(to, from);
-        }
         if let (Ok(library), Some(rail), false) = (self.library, &self.far.rail, to.is_own()) {
             return self.all_gather_by_library((library, rail), parts, to, from);
         }

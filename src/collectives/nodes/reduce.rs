@@ -1,7 +1,6 @@
 //! Reductions over nodes.
 
 use super::layout::{BUFFER, LINE, slot_bytes, stride};
-use super::small::SMALL;
 use super::stages::{Elements, Nodes};
 use super::task::{Task, Work};
 use crate::backend::abi::{CollectiveOperationCode as O, RawNccl};
@@ -10,6 +9,9 @@ use crate::network::leg::parts::Span;
 use crate::rank::memory_range::MemoryRange;
 use std::sync::Arc;
 
+/// Most bytes of an all-reduce in which every rail carries the whole vector: one stage and one leg, and no all-gather.
+/// Not tuned yet.
+const SMALL: u64 = 16 << 10;
 /// Fewest bytes of a rank's share in a chunk.
 const LEAST_CHUNK: u64 = 256 << 10;
 /// Chunks of a call, if they are not too small or too large: the first stage and the last overlap with no leg.

@@ -201,9 +201,16 @@ impl<'n> Nodes<'n> {
             O::REDUCE => self.reduce(root, elements, to, from),
             O::REDUCE_SCATTER => self.reduce_scatter(elements, to, from),
             O::BROADCAST => self.broadcast(root, to, from),
+            // Parts of other lengths are not known before a call is made, and explained as equal.
+            O::ALL_GATHER if self.is_small(to.bytes()) && self.is_in_blocks() => {
+                self.all_gather_by_leaders(to, from)
+            }
             O::ALL_GATHER | O::ALL_GATHER_V => {
                 let longest = (0..self.members()).map(|member| parts.bytes(member)).max();
                 self.all_gather(parts, longest.unwrap_or(0), to, from)
+            }
+            O::ALL_TO_ALL if !in_place && self.is_small_all_to_all(to.bytes()) => {
+                self.all_to_all_by_leaders(to, from)
             }
             O::ALL_TO_ALL | O::ALL_TO_ALL_V | O::EXCHANGE => {
                 let pair = |member: usize| {
@@ -216,13 +223,6 @@ impl<'n> Nodes<'n> {
                 // Other operations' ranges differ from rank to rank.
                 let symmetric =
                     request.operation == O::ALL_TO_ALL && !to.is_own() && !from.is_own();
-                let whole = to.bytes();
-                if request.operation == O::ALL_TO_ALL
-                    && !in_place
-                    && self.is_small_all_to_all(whole)
-                {
-                    return self.all_to_all_by_leaders(to, from);
-                }
                 match symmetric && !in_place {
                     true => self.pairs_between((to, from), pair),
                     false => self.pairs(*in_place, pair),

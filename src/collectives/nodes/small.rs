@@ -13,8 +13,8 @@ use crate::collectives::explanation::WithoutNccl;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
 
-/// Most bytes of a vector that leaders reduce, or that all members gather or exchange. Not tuned yet.
-pub const SMALL: u64 = 16 << 10;
+/// Most bytes that a leader sends if it sends a member's whole vector to all others. Measured for two nodes of two ranks only.
+const SMALL: u64 = 64 << 10;
 /// Most members of an all-to-all by leaders, after which every rank copies its parts one by one.
 const MOST_MEMBERS: usize = 16;
 
@@ -22,7 +22,8 @@ impl<'n> Nodes<'n> {
     /// Returns whether leaders do a call whose members have vectors of `bytes` bytes. The stages are other operations than the
     /// call's, so that a named algorithm or grid would not fit them.
     pub fn is_small(&self, bytes: u64) -> bool {
-        bytes <= SMALL && self.here() > 1 && self.library.is_err() && !self.names_grid()
+        let others = self.placement().nodes() as u64 - 1;
+        bytes * others <= SMALL && self.here() > 1 && self.library.is_err() && !self.names_grid()
     }
 
     /// Returns whether as many members are on each node, and follow each other in the group.
