@@ -25,12 +25,10 @@ impl<'n> Nodes<'n> {
         to: MemoryRange<'_>,
         from: MemoryRange<'_>,
     ) -> Result<()> {
-        let Some(rail) = &self.far.rail else {
+        let rail = self.far.rail.as_ref();
+        let Some(rail) = rail.filter(|_| !self.is_small(to.bytes())) else {
             return self.all_reduce_by_leaders(elements, to, from);
         };
-        if self.is_small(to.bytes()) {
-            return self.all_reduce_by_leaders(elements, to, from);
-        }
         let members = self.here() as u64;
         let bytes = to.bytes();
         // Parts of whole lines in every chunk; the rest is small.

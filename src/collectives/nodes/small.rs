@@ -13,9 +13,10 @@ use crate::collectives::explanation::WithoutNccl;
 use crate::network::leg::parts::{Parts, Span};
 use crate::rank::memory_range::MemoryRange;
 
-/// Most bytes that a leader sends if it sends a member's whole vector to all others. Measured for two nodes of two ranks only.
+/// Most bytes that a leader sends if it sends a member's whole vector to all others. Measured for two nodes of two ranks only:
+/// calls of 32 and 64 KiB took 0.6 to 0.8 of the time by rails, all-to-alls as long.
 const SMALL: u64 = 64 << 10;
-/// Most members of an all-to-all by leaders, after which every rank copies its parts one by one.
+/// Most members of an all-to-all by leaders, after which every rank copies the parts from other nodes one by one.
 const MOST_MEMBERS: usize = 16;
 
 impl<'n> Nodes<'n> {

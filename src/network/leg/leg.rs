@@ -29,10 +29,10 @@ pub enum Leg {
     Barrier,
 }
 
-/// Bytes that a member of a direct reduction may send to every other however many there are, and most bytes that it may send
-/// to all of them together if its vector is longer, up to what fits in a message. Beyond that, shares take less time: each
-/// byte is sent twice, not to all. They take three more messages in a row, each way: between two nodes over TCP, an all-reduce
-/// of 32 KiB by two ranks each took 250 µs by shares and takes 70.
+/// Bytes that a member of a direct reduction may send to every other however many there are; and most bytes that it sends to
+/// all of them together if its vector is longer. Beyond that, shares take less time: each byte is sent twice, not to all. They
+/// take three more messages in a row, each way: between two nodes over TCP, an all-reduce of 32 KiB by two ranks each took
+/// 250 µs by shares and takes 70.
 const DIRECT: (u64, u64) = (16 << 10, 256 << 10);
 
 /// Returns whether vectors are reduced directly.
