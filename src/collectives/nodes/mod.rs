@@ -9,8 +9,9 @@
 //! `stages` enqueues a stage, `legs` a leg by the network, and `rail` a leg by NCCL or RCCL; a `task` describes either.
 //! `reduce` has the reductions: on nodes of equal size by *rails*, one for each number within a node, and otherwise by one
 //! member of each node. `gather` has all-gather and broadcast. `pairs` has what goes between pairs of ranks: all-to-alls,
-//! gather, scatter, sends and receives. `small` has calls that take less time by one member of each node. `run` checks and dispatches. A `rehearsal` goes the same way, for this rank or for
-//! another member, and writes down what would be enqueued: `explain` and checks of named algorithms know plans from there only.
+//! gather, scatter, sends and receives. `small` has calls that take less time by one member of each node. `run` checks and
+//! dispatches. A `rehearsal` goes the same way, for this rank or for another member, and writes down what would be enqueued:
+//! `explain` and checks of named algorithms know plans from there only.
 
 pub(crate) mod barrier;
 mod gather;

@@ -152,27 +152,18 @@ impl<'n> Nodes<'n> {
         to: MemoryRange<'_>,
         from: MemoryRange<'_>,
     ) -> Result<()> {
-        let leaders = self.leaders(0);
-        let leader = self.leader_here(0);
         for (at, bytes) in self.windows(to.bytes(), BUFFER) {
             let staged = self.staged(0, bytes);
             self.within(
                 O::REDUCE,
                 self.before_leg(elements),
-                leader,
+                0,
                 staged,
                 from.part(at, bytes),
             )?;
-            if self.local() == leader {
-                self.legs(vec![self.all_reduce_task(&leaders, elements, 0, bytes)])?;
-            }
-            self.within(
-                O::BROADCAST,
-                Elements::BYTES,
-                leader,
-                to.part(at, bytes),
-                staged,
-            )?;
+            let data = Span { offset: 0, bytes };
+            self.leg_of_leaders(Work::AllReduce { elements, data })?;
+            self.within(O::BROADCAST, Elements::BYTES, 0, to.part(at, bytes), staged)?;
         }
         Ok(())
     }

@@ -24,7 +24,10 @@ impl<'n> Nodes<'n> {
     /// call's, so that a named algorithm or grid would not fit them.
     pub fn is_small(&self, bytes: u64) -> bool {
         let others = self.placement().nodes() as u64 - 1;
-        bytes * others <= SMALL && self.here() > 1 && self.library.is_err() && !self.names_grid()
+        bytes.saturating_mul(others) <= SMALL
+            && self.here() > 1
+            && self.library.is_err()
+            && !self.names_grid()
     }
 
     /// Returns whether as many members are on each node, and follow each other in the group.
@@ -49,7 +52,7 @@ impl<'n> Nodes<'n> {
     }
 
     /// Enqueues the leaders' leg.
-    fn leg_of_leaders(&self, work: Work) -> Result<()> {
+    pub fn leg_of_leaders(&self, work: Work) -> Result<()> {
         if !self.leads() {
             return Ok(());
         }
@@ -60,24 +63,36 @@ impl<'n> Nodes<'n> {
         }])
     }
 
+    /// Enqueues the moves between the leader's `staged` ranges, by number within the node, and each rank's `own` range.
+    fn with_leader(
+        &self,
+        staged: impl Fn(u64) -> MemoryRange<'n>,
+        own: MemoryRange<'_>,
+        to_leader: bool,
+    ) -> Result<()> {
+        let pair = |range, sends: bool| Pair {
+            sent: sends.then_some(range),
+            received: (!sends).then_some(range),
+        };
+        if !self.leads() {
+            return self.exchange_within(std::iter::once((self.leader(), pair(own, to_leader))));
+        }
+        match to_leader {
+            true => self.copy(staged(0), own)?,
+            false => self.copy(own, staged(0))?,
+        }
+        let followers = (1..).zip(self.followers());
+        let pairs = followers.map(|(local, &member)| (member, pair(staged(local), !to_leader)));
+        self.exchange_within(pairs)
+    }
+
     /// Enqueues a small all-gather of equal parts, for members in blocks.
     pub fn all_gather_by_leaders(&self, to: MemoryRange<'_>, from: MemoryRange<'_>) -> Result<()> {
         let part = from.bytes();
         let block = part * self.here() as u64;
         let at = block * self.node() as u64;
         let staged = |local: u64| self.staged(at + local * part, part);
-        if self.leads() {
-            self.copy(staged(0), from)?;
-            let receives = (1..).zip(self.followers()).map(|(local, &member)| {
-                let received = Some(staged(local));
-                let sent = None;
-                (member, Pair { sent, received })
-            });
-            self.exchange_within(receives)?;
-        } else {
-            let (sent, received) = (Some(from), None);
-            self.exchange_within(std::iter::once((self.leader(), Pair { sent, received })))?;
-        }
+        self.with_leader(staged, from, true)?;
         self.leg_of_leaders(Work::Exchange {
             sent: Parts::Whole(Span {
                 offset: at,
@@ -112,17 +127,7 @@ impl<'n> Nodes<'n> {
         })?;
         let at = block * self.node() as u64;
         let staged = |local: u64| self.staged(at + local * part, part);
-        if !self.leads() {
-            let (sent, received) = (None, Some(to));
-            return self.exchange_within(std::iter::once((self.leader(), Pair { sent, received })));
-        }
-        self.copy(to, staged(0))?;
-        let sends = (1..).zip(self.followers()).map(|(local, &member)| {
-            let sent = Some(staged(local));
-            let received = None;
-            (member, Pair { sent, received })
-        });
-        self.exchange_within(sends)
+        self.with_leader(staged, to, false)
     }
 
     /// Returns whether leaders do an all-to-all with these operands.
