@@ -322,8 +322,10 @@ fn signals_reach_every_rank() {
         (Signal::TERM, "TERM", 22),
         (Signal::HUP, "HUP", 23),
     ] {
+        // A shell cannot trap what it was started to ignore, as SIGHUP is if the tests run under nohup.
         let script = format!(
-            "trap 'echo caught; exit {code}' {name}; echo pid $$; while :; do sleep 0.02; done"
+            "exec env --default-signal=HUP sh -c \"trap 'echo caught; exit {code}' {name}; echo pid \\$\\$; \
+             while :; do sleep 0.02; done\""
         );
         let (mut child, pids, mut output) = running(2, &script);
         kill_process(Pid::from_child(&child), signal).unwrap();

@@ -1,10 +1,11 @@
 //! How much of the tests runs. `SYMMEM_TESTS` chooses:
 //!
 //! - nothing, or `sample`: a sample that a newcomer waits minutes for, the same one on each run;
-//! - `long`: what CI runs;
+//! - `long`: the long lists whole, as `cargo xtask test --full` does;
 //! - `all`: every case of every matrix, for hours.
 //!
-//! `SYMMEM_TESTS_SEED` is a number that picks another sample. Each test that is left out prints its name and the reason.
+//! `SYMMEM_TESTS_SEED` is a number that picks another sample; CI takes it from the commit's name. Each test that is left out
+//! prints its name and the reason.
 
 use std::io::Write;
 
@@ -13,7 +14,7 @@ use std::io::Write;
 pub enum Amount {
     /// A sample.
     Sample,
-    /// What CI runs.
+    /// The long lists.
     Long,
     /// Every case.
     All,
@@ -40,12 +41,15 @@ pub fn amount() -> Amount {
 /// function without parameters is in the sample or not as a whole.
 pub fn sampled_out(share: u32) -> bool {
     let name = test_name();
-    !is_chosen(&name, share, seed()) && left_out_below(Amount::Long, &name)
+    !is_chosen(&name, share, seed().unwrap_or(0)) && left_out_below(Amount::Long, &name)
 }
 
-/// Returns whether the calling test is left out because it is too long for a sample, and says so.
+/// Returns whether the calling test is left out because it is too long for a sample, and says so. A sample that is drawn by
+/// a seed has one in four of such tests.
 pub fn too_long() -> bool {
-    left_out_below(Amount::Long, &test_name())
+    let name = test_name();
+    let drawn = seed().is_some_and(|seed| is_drawn(&name, 4, seed));
+    !drawn && left_out_below(Amount::Long, &name)
 }
 
 /// Returns whether a test that needs at least this amount is left out, and says so past the test harness, which hides
@@ -66,15 +70,20 @@ fn test_name() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }
 
-fn seed() -> u32 {
-    let seed = std::env::var("SYMMEM_TESTS_SEED");
-    seed.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+fn seed() -> Option<u32> {
+    std::env::var("SYMMEM_TESTS_SEED").ok()?.parse().ok()
 }
 
 /// rstest calls a case `function::first_2_Value::second_1_Other`: 2 and 1 are the numbers of the parameters' values.
 fn is_chosen(name: &str, share: u32, seed: u32) -> bool {
     let number = |part: &str| part.split('_').find_map(|word| word.parse::<u32>().ok());
     let sum: u32 = name.split("::").filter_map(number).sum();
+    (sum + seed).is_multiple_of(share)
+}
+
+/// Whether a seed draws the test among one in `share`.
+fn is_drawn(name: &str, share: u32, seed: u32) -> bool {
+    let sum: u32 = name.bytes().map(u32::from).sum();
     (sum + seed).is_multiple_of(share)
 }
 

@@ -51,7 +51,7 @@ enum Command {
     Readme(readme::Options),
     /// Check dependencies of crates, folders and files, and how much text the GPU backends share.
     Structure(structure::Options),
-    /// Run the tests of the workspace: the sample, the long lists of CI, or every case.
+    /// Run the tests of the workspace: the sample, the long lists, or every case.
     Test(test::Options),
     /// Test the device code on the host, under sanitizers.
     Twin,

@@ -8,7 +8,7 @@ use crate::tools::root;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run the long lists, as CI does, instead of the sample.
+    /// Run the long lists instead of the sample.
     #[arg(long)]
     full: bool,
     /// Run every case of every matrix, in a release build; takes hours on two cores.

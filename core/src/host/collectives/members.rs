@@ -7,8 +7,10 @@
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, long_at, look, wake, word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Sleep, Step, fill_record, long_at, look, wake,
+    word_at,
 };
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Offset of the words that members raise: one array for each of [`Words`].
@@ -257,27 +259,33 @@ impl<'a> Members<'a> {
 
     /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
     #[inline]
-    pub(crate) fn barrier(self, pending: &mut Pending) -> WaitOutcome {
+    pub(crate) fn barrier(self, pending: &mut Pending) -> ControlFlow<Step> {
         if pending.begin() {
             pending.expected = self.count(Counter::Barriers);
             self.raise_all(Words::Barrier, pending.expected);
         }
-        self.wait_for_all(Words::Barrier, pending)
+        self.wait_for(Words::Barrier, pending, |_| true)
     }
 
-    /// Waits for one peer after another, then resets `pending` for the next step.
+    /// Waits for one after another of the peers that `counts` names, then resets `pending` for the next step.
     #[inline]
-    pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> WaitOutcome {
+    pub(crate) fn wait_for(
+        self,
+        words: Words,
+        pending: &mut Pending,
+        counts: impl Fn(u32) -> bool,
+    ) -> ControlFlow<Step> {
         while pending.peer < self.world() {
-            if pending.peer != self.rank() {
+            if pending.peer != self.rank() && counts(pending.peer) {
                 match self.wait(words, pending.peer, pending) {
                     WaitOutcome::Go => {}
-                    other => return other,
+                    WaitOutcome::Blocked(sleep) => return ControlFlow::Break(Step::Blocked(sleep)),
+                    WaitOutcome::GaveUp => return ControlFlow::Break(Step::Done),
                 }
             }
             pending.peer += 1;
         }
         pending.end();
-        WaitOutcome::Go
+        ControlFlow::Continue(())
     }
 }
