@@ -19,7 +19,7 @@ use support::worlds::{
     Backend, Part, RANK, account, end, held_against_cuda, is_full, once, options, refuse_failures,
 };
 use symmem_conformance::collectives::{
-    CollectiveCase, Mode, MulticastKernels, SoakCase, plan, plan::Sizes,
+    CollectiveCase, Mode, MulticastKernels, SoakCase, SoakLoad, plan, plan::Sizes,
 };
 use symmem_conformance::{Case, Outcome, Totals, World, rank_main};
 
@@ -293,7 +293,7 @@ fn mixed_calls_on_several_streams_pass_for_five_seconds() {
     let soak = Case::Soak(SoakCase {
         milliseconds: 5000,
         seed: SEED,
-        crowded: false,
+        load: SoakLoad::Mixed,
     });
     run(part(Backend::Host, 4, false), &[soak]);
 }
@@ -304,7 +304,7 @@ fn large_calls_on_all_channels_and_two_groups_pass_beside_a_users_kernel() {
         Case::Soak(SoakCase {
             milliseconds,
             seed: SEED,
-            crowded: true,
+            load: SoakLoad::Crowded,
         })
     };
     // In a sample one burst: the host has no units that grids could lack, so more bursts only vary the calls.

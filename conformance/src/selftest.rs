@@ -1,7 +1,7 @@
 //! Runs the suite from the installed command, without sources or a build.
 
 use super::case::Case;
-use super::collectives::{self, MulticastKernels, SoakCase, plan::Sizes};
+use super::collectives::{self, MulticastKernels, SoakCase, SoakLoad, plan::Sizes};
 use super::norms;
 use super::outcome::Outcome;
 use super::plan;
@@ -90,9 +90,8 @@ pub struct SelftestOptions {
     pub share: Option<Share>,
     /// Run mixed collectives for this time instead of cases; the worlds divide the time equally.
     pub soak: Option<Duration>,
-    /// Whether the mixed collectives have grids as large as the device has room for, beside a user's kernel
-    /// ([`SoakCase::crowded`]).
-    pub crowded: bool,
+    /// What the soak calls.
+    pub load: SoakLoad,
     /// Seed of the sample and of the data.
     pub seed: u64,
     /// The program that runs as a rank when given `arguments`; `None` for the current executable.
@@ -116,7 +115,7 @@ impl Default for SelftestOptions {
             only: None,
             share: None,
             soak: None,
-            crowded: false,
+            load: SoakLoad::Mixed,
             seed: plan::SEED,
             program: None,
             arguments: vec![RANK_ARGUMENT.into()],
@@ -353,7 +352,7 @@ fn soak(time: Duration, options: &SelftestOptions) -> Vec<Case> {
         Case::Soak(SoakCase {
             milliseconds: STRETCH.min(milliseconds - begin),
             seed: options.seed.wrapping_add(begin),
-            crowded: options.crowded,
+            load: options.load,
         })
     });
     stretches.collect()

@@ -4,7 +4,7 @@ use super::buffers::{Memory, Side, allocate};
 use super::case::Case;
 use super::collectives::{
     self, AlgorithmName, CollectiveCase, Lane, Members, Neighbor, RefusalCase, Site, SoakCase,
-    StreamOwner, refusals as collective_refusals, soak,
+    SoakLoad, StreamOwner, refusals as collective_refusals, soak,
 };
 use super::context::{Context, STREAMS};
 use super::dtype::Dtype;
@@ -168,6 +168,7 @@ impl<'a> Session<'a> {
                 _ => None,
             },
             Case::AllGatherGemm(case) if case.variant.is_nccl() => self.vendor(false),
+            Case::Soak(case) if case.load == SoakLoad::Nccl => self.vendor(false),
             Case::Norm(case) => case.missing(self.communicator.world_size()),
             _ => None,
         }
@@ -370,18 +371,46 @@ impl<'a> Session<'a> {
         while self.streams.len() < case.streams() {
             self.streams.push(communicator.stream()?);
         }
-        if case.crowded && self.neighbor.is_none() {
+        if case.load == SoakLoad::Nccl {
+            return self.soak_by_nccl(case);
+        }
+        if case.load == SoakLoad::Crowded && self.neighbor.is_none() {
             self.neighbor = Some(Neighbor::load(communicator)?);
         }
         soak::repeat(communicator, case, |number| self.burst(case, number))
     }
 
+    /// Makes calls by NCCL or RCCL one after the other, without those that it does not serve.
+    fn soak_by_nccl(&mut self, soak: &SoakCase) -> Result<Findings> {
+        let mut served = 0;
+        let mut findings = soak::repeat(self.communicator, soak, |number| {
+            let mut findings = Findings::new();
+            for soak::Planned { case, calls } in self.planned(soak, number) {
+                for _ in 0..calls {
+                    match self.collective(&case) {
+                        // All ranks decide alike.
+                        Err(Error::Unsupported { .. }) => break,
+                        other => findings.extend(other?),
+                    }
+                    served += 1;
+                }
+            }
+            Ok(findings)
+        })?;
+        if served == 0 {
+            findings.push("none of the calls was one that NCCL or RCCL serves".into());
+        }
+        Ok(findings)
+    }
+
+    fn planned(&self, soak: &SoakCase, number: u64) -> Vec<soak::Planned> {
+        let has = (self.no_multicast().is_none(), self.over_nodes());
+        soak::burst(soak, number, self.communicator.capabilities(), has)
+    }
+
     fn burst(&mut self, case: &SoakCase, number: u64) -> Result<Findings> {
         let communicator = self.communicator;
-        let planned = {
-            let has = (self.no_multicast().is_none(), self.over_nodes());
-            soak::burst(case, number, communicator.capabilities(), has)
-        };
+        let planned = self.planned(case, number);
         let mut buffers = Vec::new();
         for soak::Planned { case, .. } in &planned {
             self.join(case.members)?;
@@ -395,7 +424,10 @@ impl<'a> Session<'a> {
                 .map(|site| Lane::new(site, case, at, memory, stream));
             lanes.push(lane.transpose()?);
         }
-        let neighbor = self.neighbor.as_mut().filter(|_| case.crowded);
+        let neighbor = self
+            .neighbor
+            .as_mut()
+            .filter(|_| case.load == SoakLoad::Crowded);
         let neighbor = neighbor.and_then(Option::as_mut);
         let streams = &mut self.streams[..case.streams()];
         let findings = soak::run(communicator, &planned, &lanes, streams, neighbor);

@@ -7,6 +7,7 @@ use crate::support::worlds::{Backend, account, end, is_full, options, refuse_fai
 use rstest::rstest;
 use std::sync::LazyLock;
 use symmem_conformance::collectives::plan::{self as collectives, Sizes};
+use symmem_conformance::collectives::{SoakCase, SoakLoad};
 use symmem_conformance::{
     Case, Outcome, RanksPerNode, Totals, World, norms, plan, products, reduced_products,
 };
@@ -118,5 +119,25 @@ fn over_nodes(
     ];
     account(&name, &totals, all.iter().sum());
     refuse_failures(&name, &failed);
+    end(world, &name);
+}
+
+#[rstest]
+fn calls_by_nccl_pass_one_after_the_other(#[values("2x2", "4x1")] placement: &str) {
+    let name = format!("nccl-soak-{placement}");
+    if placement != "4x1" && has_no_ucx(&name) {
+        return;
+    }
+    let ranks: RanksPerNode = placement.parse().expect("a placement");
+    let options = options(Backend::Linked, ranks, false, &name);
+    let mut world = World::launch(options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let soak = Case::Soak(SoakCase {
+        milliseconds: 200,
+        seed: plan::SEED,
+        load: SoakLoad::Nccl,
+    });
+    for record in world.run(&[soak], |_| ()) {
+        assert_eq!(record.outcome, Outcome::Passed);
+    }
     end(world, &name);
 }

@@ -8,6 +8,7 @@ use crate::output::{self, Stream, color_argument};
 use indicatif::ProgressBar;
 use std::process::ExitCode;
 use std::time::Duration;
+use symmem_conformance::collectives::SoakLoad;
 use symmem_conformance::{
     Outcome, RanksPerNode, Report, SelftestOptions, Share, Subject, selftest,
 };
@@ -45,6 +46,9 @@ pub struct Options {
     /// Soak with the largest grids on all channels and two groups, beside a kernel that fills the device
     #[arg(long, requires = "soak", help_heading = CASES)]
     crowded: bool,
+    /// Soak with collectives by NCCL or RCCL, which over nodes carries their legs
+    #[arg(long, requires = "soak", conflicts_with = "crowded", help_heading = CASES)]
+    nccl: bool,
     /// Write every case and its outcome as JSON; `-` for standard output
     #[arg(long, value_name = "FILE", help_heading = RESULTS)]
     json: Option<Target>,
@@ -97,7 +101,11 @@ pub fn run(asked: &Options) -> Result<ExitCode> {
         only: asked.only.map(Subject::from),
         share: asked.share,
         soak: asked.soak.map(Duration::from_secs),
-        crowded: asked.crowded,
+        load: match (asked.crowded, asked.nccl) {
+            (true, _) => SoakLoad::Crowded,
+            (_, true) => SoakLoad::Nccl,
+            _ => SoakLoad::Mixed,
+        },
         program: Some(program.file),
         arguments: program.arguments,
         ..SelftestOptions::default()

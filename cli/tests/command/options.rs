@@ -46,7 +46,7 @@ fn options(command: &[&str]) -> Vec<String> {
 #[case(&["bench", "enqueue"], "backend force json quick ranks")]
 #[case(&["tune"], "backend full max-bytes min-bytes op out quick ranks rust type")]
 #[case(&["compare"], "force html")]
-#[case(&["selftest"], "backend crowded force full json nodes only quick ranks share soak")]
+#[case(&["selftest"], "backend crowded force full json nccl nodes only quick ranks share soak")]
 #[case(&["completions"], "")]
 fn a_command_has_the_options_that_it_honors(#[case] command: &[&str], #[case] expected: &str) {
     assert_eq!(options(command).join(" "), expected);

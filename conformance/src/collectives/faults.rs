@@ -5,7 +5,7 @@ use super::case::{
     Reduction, StreamOwner, Values,
 };
 use super::closeness::Closeness;
-use super::soak_case::SoakCase;
+use super::soak_case::{SoakCase, SoakLoad};
 use crate::case::Case;
 use crate::dtype::Dtype;
 use crate::faults::outcomes;
@@ -160,13 +160,13 @@ fn a_soak_stops_at_the_first_wrong_element() {
     let soak = Case::Soak(SoakCase {
         milliseconds: 200,
         seed: 9,
-        crowded: false,
+        load: SoakLoad::Mixed,
     });
     assert_eq!(outcomes(&soak, None, 0), vec![Outcome::Passed; 3]);
     let long = Case::Soak(SoakCase {
         milliseconds: 60_000,
         seed: 9,
-        crowded: false,
+        load: SoakLoad::Mixed,
     });
     let started = std::time::Instant::now();
     for outcome in outcomes(&long, Some(Fault::WrongByte), 1) {

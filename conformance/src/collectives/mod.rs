@@ -34,4 +34,4 @@ pub use case::{
 };
 pub use multicast::MulticastKernels;
 pub use refusal_case::RefusalCase;
-pub use soak_case::SoakCase;
+pub use soak_case::{SoakCase, SoakLoad};

@@ -7,11 +7,13 @@
 //! A crowded soak makes large calls with the selector's grids, on all channels and two groups, while a user's kernel
 //! takes the device's units away. If the grids did not fit together, its ranks would wait for each other.
 
-use super::case::{CollectiveCase, Members, Mode, OwnMemory, Reduction, StreamOwner, Values};
+use super::case::{
+    AlgorithmName, CollectiveCase, Members, Mode, OwnMemory, Reduction, StreamOwner, Values,
+};
 use super::lane::Lane;
 use super::neighbor::Neighbor;
 use super::plan;
-use super::soak_case::SoakCase;
+use super::soak_case::{SoakCase, SoakLoad};
 use crate::covering::Random;
 use crate::dtype::Dtype;
 use crate::findings::Findings;
@@ -34,14 +36,14 @@ struct Extent {
 
 impl Extent {
     const fn of(soak: &SoakCase) -> Self {
-        match soak.crowded {
-            false => Self {
+        match soak.load {
+            SoakLoad::Mixed | SoakLoad::Nccl => Self {
                 bursts: 8,
                 bytes: 256 << 10,
                 halvings: 14,
                 calls: 4,
             },
-            true => Self {
+            SoakLoad::Crowded => Self {
                 bursts: 1,
                 bytes: 8 << 20,
                 halvings: 4,
@@ -69,11 +71,15 @@ pub fn burst(
     let mut random = Random(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let variants: Vec<_> = plan::variants()
         .into_iter()
-        .filter(|variant| !variant.algorithm.is_nccl())
+        .filter(|variant| match soak.load {
+            SoakLoad::Nccl => variant.algorithm == AlgorithmName::Vendor,
+            _ => !variant.algorithm.is_nccl(),
+        })
         .filter(|variant| multicast || !variant.algorithm.is_multicast())
         .collect();
     let has_graphs = capabilities.flags & CAPABILITY_GRAPHS != 0;
     let extent = Extent::of(soak);
+    let crowded = soak.load == SoakLoad::Crowded;
     let mut planned = Vec::new();
     while planned.len() < soak.streams() {
         let variant = variants[random.below(variants.len())];
@@ -83,7 +89,7 @@ pub fn burst(
         // Each power of two is equally likely, so that small calls are as frequent as large ones.
         let most = extent.bytes >> random.below(extent.halvings + 1);
         let captured = has_graphs && random.below(3) == 0;
-        let members = match soak.crowded {
+        let members = match crowded {
             true => [Members::All, Members::Reversed][planned.len() % 2],
             false => Members::ALL[random.below(Members::ALL.len())],
         };
@@ -103,14 +109,14 @@ pub fn burst(
             } else {
                 Mode::Eager
             },
-            members: match soak.crowded {
+            members: match crowded {
                 true => members,
                 false => plan::members(variant, members, &mut random),
             },
             own: OwnMemory::Neither,
             stream: StreamOwner::Library,
             channel: 0,
-            blocks: match soak.crowded {
+            blocks: match crowded {
                 true => 0,
                 false => [0, 1, 2, 4][random.below(4)],
             },
