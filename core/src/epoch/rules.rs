@@ -99,9 +99,8 @@ pub fn publish_all<'a, W: Word + 'a>(
 
 /// Returns which of an inbox's two halves a use writes; uses alternate between them.
 ///
-/// In every use each member raises its flag at all others, and before its end waits for those that send it something.
-/// Before it writes to a peer in use `n`, it waits for the peer's flag of use `n - 1`: the peer had by then read use
-/// `n - 2`, so that half is free. A member that waits for all flags of every use, as kernels do, need not wait again.
+/// In every use each member sends to all others and waits for all of them. Before a member begins use `n`, it has
+/// received use `n - 1` from every peer, and each peer had by then read use `n - 2`, so that half is free.
 #[inline]
 pub fn half_of(number: u32) -> u32 {
     number & 1

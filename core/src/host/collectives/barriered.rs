@@ -1,11 +1,10 @@
 //! Collectives between two barriers: copies, swaps, reductions, and emulated multicast.
 
 use super::arithmetic::reduction;
-use super::members::Members;
+use super::members::{Members, WaitOutcome};
 use crate::backend::abi::*;
 use crate::host::copies;
 use crate::host::progress::{Pending, Step};
-use std::ops::ControlFlow;
 use std::ptr;
 
 /// Advances copies between two barriers.
@@ -182,14 +181,16 @@ fn between_barriers(
 ) -> Step {
     let pending = pending.get_or_insert_with(|| Pending::new(0));
     if pending.stage == 0 {
-        if let ControlFlow::Break(step) = members.barrier(pending) {
-            return step;
+        match members.barrier(pending) {
+            WaitOutcome::Go => {}
+            WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+            WaitOutcome::GaveUp => return Step::Done,
         }
         work();
         pending.stage = 1;
     }
     match members.barrier(pending) {
-        ControlFlow::Break(step) => step,
-        ControlFlow::Continue(()) => Step::Done,
+        WaitOutcome::Blocked(sleep) => Step::Blocked(sleep),
+        WaitOutcome::Go | WaitOutcome::GaveUp => Step::Done,
     }
 }

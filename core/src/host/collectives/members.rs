@@ -7,10 +7,8 @@
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::progress::{
-    Bounds, Pending, PollOutcome, SignalWord, Sleep, Step, fill_record, long_at, look, wake,
-    word_at,
+    Bounds, Pending, PollOutcome, SignalWord, Sleep, fill_record, long_at, look, wake, word_at,
 };
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Offset of the words that members raise: one array for each of [`Words`].
@@ -259,33 +257,27 @@ impl<'a> Members<'a> {
 
     /// Advances a barrier: its first step signals every peer, then it waits for one peer after another.
     #[inline]
-    pub(crate) fn barrier(self, pending: &mut Pending) -> ControlFlow<Step> {
+    pub(crate) fn barrier(self, pending: &mut Pending) -> WaitOutcome {
         if pending.begin() {
             pending.expected = self.count(Counter::Barriers);
             self.raise_all(Words::Barrier, pending.expected);
         }
-        self.wait_for(Words::Barrier, pending, |_| true)
+        self.wait_for_all(Words::Barrier, pending)
     }
 
-    /// Waits for one after another of the peers that `counts` names, then resets `pending` for the next step.
+    /// Waits for one peer after another, then resets `pending` for the next step.
     #[inline]
-    pub(crate) fn wait_for(
-        self,
-        words: Words,
-        pending: &mut Pending,
-        counts: impl Fn(u32) -> bool,
-    ) -> ControlFlow<Step> {
+    pub(crate) fn wait_for_all(self, words: Words, pending: &mut Pending) -> WaitOutcome {
         while pending.peer < self.world() {
-            if pending.peer != self.rank() && counts(pending.peer) {
+            if pending.peer != self.rank() {
                 match self.wait(words, pending.peer, pending) {
                     WaitOutcome::Go => {}
-                    WaitOutcome::Blocked(sleep) => return ControlFlow::Break(Step::Blocked(sleep)),
-                    WaitOutcome::GaveUp => return ControlFlow::Break(Step::Done),
+                    other => return other,
                 }
             }
             pending.peer += 1;
         }
         pending.end();
-        ControlFlow::Continue(())
+        WaitOutcome::Go
     }
 }

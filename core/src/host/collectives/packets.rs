@@ -3,17 +3,16 @@
 //!
 //! A GPU has a flag in every packet. A processor's stores are ordered, so one flag per message is enough, and a small
 //! message lies beside its flag in the same cache lines. A message larger than an inbox is sent in rounds. In each
-//! round every member raises its flag at every other, so two halves of an inbox are enough (see [`epoch::half_of`]). A
-//! member waits only for those that send it bytes: the root of a broadcast for nobody, the others for the root.
+//! round every member raises its flag at every other and waits for all of theirs, so two halves of an inbox are
+//! enough (see [`epoch::half_of`]).
 
 use super::arithmetic::reduction;
 use super::barriered::pointer;
-use super::members::{BESIDE_FLAG, Counter, Members, Words, inbox_capacity};
+use super::members::{BESIDE_FLAG, Counter, Members, WaitOutcome, Words, inbox_capacity};
 use crate::backend::abi::*;
 use crate::epoch;
 use crate::host::copies;
 use crate::host::progress::{Pending, Step};
-use std::ops::ControlFlow;
 use std::ptr;
 
 /// The part of a message that one round sends.
@@ -38,57 +37,23 @@ impl Piece {
 #[derive(Clone, Copy)]
 struct Use<'a> {
     members: Members<'a>,
-    number: u32,
+    half: u32,
 }
 
 impl<'a> Use<'a> {
-    /// Advances the use that `pending` is in, the `part`-th of its round, until the bytes of all senders are here: sends
-    /// each peer its piece of what lies at the address that `sent` gives, and waits for those that `receives` names.
-    ///
-    /// # Safety
-    /// The pieces are readable and not larger than an inbox.
-    unsafe fn pass(
-        members: Members<'a>,
-        pending: &mut Pending,
-        part: u32,
-        sent: impl Fn(u32) -> (DeviceAddress, Piece),
-        receives: impl Fn(u32) -> bool,
-    ) -> ControlFlow<Step, Self> {
-        if pending.stage == 2 * part {
-            if pending.begin() {
-                pending.expected = members.count(Counter::Packets).wrapping_sub(1);
-            }
-            let before = Self::of(members, pending);
-            // A peer that has begun the use before has read what was in this half.
-            members.wait_for(before.words(), pending, |peer| sent(peer).1.bytes > 0)?;
-            pending.expected = pending.expected.wrapping_add(1);
-            pending.stage += 1;
+    /// Continues the use that `pending` is in, or begins the next one. Returns true if it begins; the caller then
+    /// sends.
+    fn enter(members: Members<'a>, pending: &mut Pending) -> (Self, bool) {
+        let begins = pending.begin();
+        if begins {
+            pending.expected = members.count(Counter::Packets);
         }
-        let this = Self::of(members, pending);
-        if pending.begin() {
-            for peer in members.peers() {
-                let (source, piece) = sent(peer);
-                // SAFETY: the piece is readable and fits, as this function requires.
-                unsafe { this.put(peer, source, piece) };
-            }
-            members.raise_all(this.words(), this.number);
-        }
-        members.wait_for(this.words(), pending, receives)?;
-        ControlFlow::Continue(this)
-    }
-
-    /// Returns the use whose flags `pending` waits for.
-    fn of(members: Members<'a>, pending: &Pending) -> Self {
-        let number = pending.expected;
-        Self { members, number }
-    }
-
-    fn half(self) -> u32 {
-        epoch::half_of(self.number)
+        let half = epoch::half_of(pending.expected);
+        (Self { members, half }, begins)
     }
 
     fn words(self) -> Words {
-        Words::Packets { half: self.half() }
+        Words::Packets { half: self.half }
     }
 
     /// Puts a piece into the inbox at a member; raising the flag publishes it.
@@ -99,7 +64,7 @@ impl<'a> Use<'a> {
         let inbox = if piece.bytes <= BESIDE_FLAG {
             self.members.beside_theirs(self.words(), member)
         } else {
-            self.members.inbox(self.half(), member, self.members.rank())
+            self.members.inbox(self.half, member, self.members.rank())
         };
         // SAFETY: the source is readable and the piece fits; the inbox's owner has read the previous contents.
         unsafe { copies::copy(inbox, DeviceAddress(source.0 + piece.offset), piece.bytes) };
@@ -110,7 +75,7 @@ impl<'a> Use<'a> {
         if bytes <= BESIDE_FLAG {
             self.members.beside_own(self.words(), member)
         } else {
-            self.members.inbox(self.half(), self.members.rank(), member)
+            self.members.inbox(self.half, self.members.rank(), member)
         }
     }
 }
@@ -136,20 +101,24 @@ pub(crate) unsafe fn advance_packets(
     while pending.round < pending.rounds {
         let round = pending.round;
         let piece = |bytes: u64| Piece::of(bytes, round, capacity);
-        let sent = |peer: u32| {
-            let bytes = arguments.send_bytes[peer as usize];
-            (arguments.sources[peer as usize], piece(bytes))
-        };
-        let receives = |peer: u32| piece(arguments.receive_bytes[peer as usize]).bytes > 0;
-        // SAFETY: the sources are live, and a piece is not larger than an inbox.
-        let this = match unsafe { Use::pass(members, pending, 0, sent, receives) } {
-            ControlFlow::Continue(this) => this,
-            ControlFlow::Break(step) => return step,
-        };
-        let (to, from) = (arguments.destinations[own], arguments.sources[own]);
-        if round == 0 && to != from {
-            // SAFETY: source and destination are live, as this function requires.
-            unsafe { copies::copy(to, from, arguments.send_bytes[own]) };
+        let (this, begins) = Use::enter(members, pending);
+        if begins {
+            for peer in members.peers() {
+                let sent = piece(arguments.send_bytes[peer as usize]);
+                // SAFETY: the source is live, and a piece is not larger than an inbox.
+                unsafe { this.put(peer, arguments.sources[peer as usize], sent) };
+            }
+            members.raise_all(this.words(), pending.expected);
+            let (to, from) = (arguments.destinations[own], arguments.sources[own]);
+            if round == 0 && to != from {
+                // SAFETY: source and destination are live, as this function requires.
+                unsafe { copies::copy(to, from, arguments.send_bytes[own]) };
+            }
+        }
+        match members.wait_for_all(this.words(), pending) {
+            WaitOutcome::Go => {}
+            WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+            WaitOutcome::GaveUp => return Step::Done,
         }
         for peer in members.peers() {
             let received = piece(arguments.receive_bytes[peer as usize]);
@@ -157,7 +126,6 @@ pub(crate) unsafe fn advance_packets(
             // SAFETY: the destination is live; the sender raised its flag after it wrote the bytes.
             unsafe { copies::copy(to, this.inbox_of(peer, received.bytes), received.bytes) };
         }
-        pending.stage = 0;
         pending.round += 1;
     }
     Step::Done
@@ -191,14 +159,21 @@ pub(crate) unsafe fn advance_reduce_packets(
         let piece = |member: usize| Piece::of(bytes(member), round, capacity);
         let mine = piece(own);
         let result = DeviceAddress(arguments.destinations[own].0 + mine.offset);
-        let receives = |peer: u32| piece(peer as usize).bytes > 0;
-        if pending.stage < 2 {
-            let sent = |peer: u32| (arguments.sources[peer as usize], piece(peer as usize));
-            // SAFETY: the sources are live, and a piece is not larger than an inbox.
-            let this = match unsafe { Use::pass(members, pending, 0, sent, |_| mine.bytes > 0) } {
-                ControlFlow::Continue(this) => this,
-                ControlFlow::Break(step) => return step,
-            };
+        if pending.stage == 0 {
+            let (this, begins) = Use::enter(members, pending);
+            if begins {
+                for peer in members.peers() {
+                    let (source, sent) = (arguments.sources[peer as usize], piece(peer as usize));
+                    // SAFETY: the source is live, and a piece is not larger than an inbox.
+                    unsafe { this.put(peer, source, sent) };
+                }
+                members.raise_all(this.words(), pending.expected);
+            }
+            match members.wait_for_all(this.words(), pending) {
+                WaitOutcome::Go => {}
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
+            }
             let mut sources = [ptr::null(); MAX_RANKS];
             for (member, source) in sources[..world].iter_mut().enumerate() {
                 let address = if member == own {
@@ -212,15 +187,23 @@ pub(crate) unsafe fn advance_reduce_packets(
             // SAFETY: the own source and the result are live; all senders raised their flags after they wrote their
             // bytes.
             unsafe { reduce(&sources[..world], &[pointer(result)], count, world) };
-            pending.stage = 2 * arguments.two_shot;
+            pending.stage = arguments.two_shot;
         }
-        if arguments.two_shot != 0 {
-            let sent = |_| (result, Piece { offset: 0, ..mine });
-            // SAFETY: the result is live, and a piece is not larger than an inbox.
-            let this = match unsafe { Use::pass(members, pending, 1, sent, receives) } {
-                ControlFlow::Continue(this) => this,
-                ControlFlow::Break(step) => return step,
-            };
+        if pending.stage == 1 {
+            let (this, begins) = Use::enter(members, pending);
+            if begins {
+                let sent = Piece { offset: 0, ..mine };
+                for peer in members.peers() {
+                    // SAFETY: the result is live, and a piece is not larger than an inbox.
+                    unsafe { this.put(peer, result, sent) };
+                }
+                members.raise_all(this.words(), pending.expected);
+            }
+            match members.wait_for_all(this.words(), pending) {
+                WaitOutcome::Go => {}
+                WaitOutcome::Blocked(sleep) => return Step::Blocked(sleep),
+                WaitOutcome::GaveUp => return Step::Done,
+            }
             for peer in members.peers() {
                 let received = piece(peer as usize);
                 let to = arguments.destinations[peer as usize].0 + received.offset;
