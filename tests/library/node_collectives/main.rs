@@ -89,7 +89,7 @@ fn three_nodes_of_two_ranks_in_any_order(#[values(Backend::Host, Backend::Cuda)]
 #[case(Backend::Cuda, &[0, 1])]
 #[case(Backend::Hip, &[0, 0, 0, 1])]
 fn calls_go_as_they_were_explained(#[case] backend: Backend, #[case] nodes: &[u32]) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "explained", &Expected::default());
@@ -100,7 +100,7 @@ fn calls_go_as_they_were_explained(#[case] backend: Backend, #[case] nodes: &[u3
 #[case(Backend::Cuda, &[0, 1, 2])]
 #[case(Backend::Hip, &[0, 0, 1, 1])]
 fn calls_with_nccl_open_go_as_they_were_explained(#[case] backend: Backend, #[case] nodes: &[u32]) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "explained with NCCL", &Expected::default());
@@ -111,7 +111,7 @@ fn members_on_unlike_nodes_refuse_a_named_algorithm_alike(
     #[values(Backend::Host, Backend::Cuda, Backend::Hip)] backend: Backend,
     #[values(&[0, 0, 0, 1], &[0, 1, 0])] nodes: &[u32],
 ) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "refused", &Expected::default());
@@ -123,7 +123,7 @@ fn members_on_unlike_nodes_refuse_a_named_algorithm_alike(
 #[case(Backend::Cuda, &[0, 1, 2, 0, 2, 1])]
 #[case(Backend::Hip, &[0, 0, 1, 1])]
 fn legs_by_nccl_have_the_results_of_all_others(#[case] backend: Backend, #[case] nodes: &[u32]) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "nccl", &Expected::default());
@@ -134,7 +134,7 @@ fn a_call_that_names_nccl_is_carried_by_it_or_refused(
     #[values(Backend::Cuda, Backend::Hip)] backend: Backend,
     #[values(&[0, 0, 1, 1], &[0, 0, 0, 1])] nodes: &[u32],
 ) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "named", &Expected::default());

@@ -31,7 +31,7 @@ fn libraries(backend: Backend) -> Option<&'static Path> {
 /// # Panics
 /// If a rank fails, with its output; if a rank violates a rule of its fake runtime.
 pub fn check(backend: Backend, nodes: &[u32]) {
-    if sampled_out(2) {
+    if sampled_out(3) {
         return;
     }
     run(backend, nodes, "check", &Expected::default());
