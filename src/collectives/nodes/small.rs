@@ -117,18 +117,16 @@ impl<'n> Nodes<'n> {
         // Bytes from one node to another.
         let all = block * here;
         let nodes = self.placement().nodes();
-        let others = || (0..nodes).filter(|&other| other != node);
         // Vectors lie behind what is sent: of 16 members at most, they have half of a buffer each.
         let vectors = self.staged(BUFFER / 2, from.bytes() * here);
         let vector = |local: u64| vectors.part(local * from.bytes(), from.bytes());
         self.within(O::ALL_GATHER, Elements::BYTES, 0, vectors, from)?;
-        let locals = || 0..here;
         if self.leads() {
-            for (other, local) in
-                others().flat_map(|other| locals().map(move |local| (other, local)))
-            {
-                let sent = self.staged(other as u64 * all + local * block, block);
-                self.copy(sent, vector(local).part(other as u64 * block, block))?;
+            for other in (0..nodes).filter(|&other| other != node) {
+                for local in 0..here {
+                    let sent = self.staged(other as u64 * all + local * block, block);
+                    self.copy(sent, vector(local).part(other as u64 * block, block))?;
+                }
             }
         }
         let spans = |offset: u64| {
@@ -144,17 +142,18 @@ impl<'n> Nodes<'n> {
         })?;
         let received = self.staged(BUFFER, nodes as u64 * all);
         self.within(O::BROADCAST, Elements::BYTES, 0, received, received)?;
-        for (other, local) in (0..nodes).flat_map(|other| locals().map(move |local| (other, local)))
-        {
-            let sent = match other == node {
-                true => vector(local).part(node as u64 * block, block),
-                false => received.part(other as u64 * all + local * block, block),
-            };
-            let sender = other * self.here() + local as usize;
-            self.copy(
-                numbered(to, sender, part),
-                numbered(sent, self.local(), part),
-            )?;
+        for other in 0..nodes {
+            for local in 0..here {
+                let sent = match other == node {
+                    true => vector(local).part(node as u64 * block, block),
+                    false => received.part(other as u64 * all + local * block, block),
+                };
+                let sender = other * self.here() + local as usize;
+                self.copy(
+                    numbered(to, sender, part),
+                    numbered(sent, self.local(), part),
+                )?;
+            }
         }
         Ok(())
     }
