@@ -3,7 +3,8 @@
 //   nvcc -O3 -std=c++17 -arch=sm_90 -Idevice/include -o collectives benches/device/collectives.cu
 //   ./collectives --op all_reduce --algorithm two_shot --min 1M --max 64M --blocks 16,32,64 --threads 512
 //
-// One process uses all GPUs. Each point is a graph of calls with programmatic dependent launch, replayed twice
+// One process uses all GPUs, one rank each unless --ranks says more: those share GPUs, so that two versions of the device code
+// can be compared on one GPU; grids of all ranks must fit. Each point is a graph of calls with programmatic dependent launch, replayed twice
 // on every GPU: the first replay aligns the GPUs, the second is timed between two events. The result is the
 // time per call in microseconds: of the slowest GPU, the median over repeats. Outputs are poisoned before and
 // checked after. Prints one line of JSON per point. Sizes are nccl-tests': the larger of a rank's two buffers.
@@ -90,7 +91,8 @@ struct Gpu {
   unsigned long long* wrong;
 };
 
-std::vector<Gpu> gpus;
+std::vector<Gpu> gpus;  // by rank
+int devices;
 WaitRecord* record;
 uint32* abort_word;
 uint64 packet_bytes = 1 << 20;
@@ -293,7 +295,7 @@ void give_up_if_recorded(const char* what) {
 
 void each_gpu(const std::function<void(uint32)>& act) {
   for (uint32 rank = 0; rank < world(); ++rank) {
-    CHECK(cudaSetDevice(static_cast<int>(rank)));
+    CHECK(cudaSetDevice(static_cast<int>(rank) % devices));
     act(rank);
   }
 }
@@ -377,7 +379,7 @@ bool among(const std::string& list, const char* name) {
 int main(int count, char** words) {
   std::string op = "all", algorithm_name = "all", blocks, threads = "512", concurrent = "0";
   uint64 smallest = 1 << 10, largest = 1 << 30;
-  int repeats = 5, fixed_calls = 0;
+  int repeats = 5, fixed_calls = 0, ranks = 0;
   double budget = 1e9;
   for (int index = 1; index < count; index += 2) {
     const std::string option = words[index], value = index + 1 < count ? words[index + 1] : "";
@@ -392,10 +394,12 @@ int main(int count, char** words) {
     else if (option == "--calls") fixed_calls = std::max(1, std::atoi(value.c_str()));
     else if (option == "--budget") budget = std::atof(value.c_str());
     else if (option == "--packet-bytes") packet_bytes = size_of(value);
+    else if (option == "--ranks") ranks = std::atoi(value.c_str());
     else {
       std::fprintf(stderr,
                    "usage: %s [--op LIST] [--algorithm LIST] [--min SIZE] [--max SIZE] [--blocks LIST] [--threads LIST]\n"
                    "  [--concurrent LIST] [--repeat N] [--calls N] [--budget SECONDS] [--packet-bytes SIZE]\n"
+                   "  [--ranks N]\n"
                    "  --concurrent 0: all copies at once; --packet-bytes: size of a block's packet region\n",
                    words[0]);
       return 2;
@@ -403,9 +407,8 @@ int main(int count, char** words) {
   }
   const auto began = std::chrono::steady_clock::now();
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // loading a kernel could wait for a waiting kernel
-  int devices = 0;
   CHECK(cudaGetDeviceCount(&devices));
-  gpus.resize(static_cast<size_t>(devices));
+  gpus.resize(static_cast<size_t>(ranks != 0 ? ranks : devices));
   CHECK(cudaHostAlloc(&record, sizeof *record, cudaHostAllocPortable | cudaHostAllocMapped));
   CHECK(cudaHostAlloc(&abort_word, 64, cudaHostAllocPortable | cudaHostAllocMapped));
   std::memset(record, 0, sizeof *record);
@@ -414,7 +417,7 @@ int main(int count, char** words) {
   each_gpu([](uint32) { CHECK(cudaFree(nullptr)); });
   each_gpu([&](uint32 rank) {
     for (int peer = 0; peer < devices; ++peer)
-      if (peer != static_cast<int>(rank)) CHECK(cudaDeviceEnablePeerAccess(peer, 0));
+      if (static_cast<int>(rank) < devices && peer != static_cast<int>(rank)) CHECK(cudaDeviceEnablePeerAccess(peer, 0));
     Gpu& gpu = gpus[rank];
     CHECK(cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&gpu.begin));

@@ -33,6 +33,11 @@
 //                               keep what is computed from anew() in them, and keeps per_thread() in vector
 //                               registers. anew() takes a value that is equal in all threads of a warp, also a
 //                               bool
+//   set_any(variable)           gives a uint64 any value, where only some paths of a loop set it and only they use it.
+//                               Otherwise, on AMD, a register holds its old value around the loop. Costs no instruction
+//   settle_loads()              before a loop of loads and stores. On AMD, whose compiler may otherwise wait at the loop's
+//                               top for a load before the loop, and with it for the stores of each round. Elsewhere
+//                               it does nothing
 //
 // Dependent launch: if the launch asked for it, the stream's next kernel may become resident while this one runs.
 // Otherwise, and on targets without it, these functions do nothing.

@@ -58,6 +58,9 @@ SYMMEM_DEVICE uint32 anew(uint32 value) { return opaque(value); }
 // Takes one register; a condition that the compiler knows would be a mask in two.
 SYMMEM_DEVICE bool anew(bool value) { return opaque(static_cast<uint32>(value)) != 0; }
 
+SYMMEM_DEVICE void set_any(uint32& value) { asm volatile("" : "=v"(value)); }
+SYMMEM_DEVICE void set_any(uint64& value) { asm volatile("" : "=v"(value)); }
+
 // The first argument of symmem's own kernels, before the struct of abi.h. It holds what would otherwise be read from
 // hidden arguments, or from the dispatch packet in host memory.
 struct Launch {
@@ -180,6 +183,9 @@ SYMMEM_DEVICE uint32 narrow_bf16(float low, float high) { return narrow_pair<__b
 // Waits until this wave's stores, and a preceding write-back, are complete.
 SYMMEM_DEVICE void drain() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
 
+// Waits until all accesses are complete, in a way that the compiler counts (drain it does not see).
+SYMMEM_DEVICE void settle_loads() { __builtin_amdgcn_s_waitcnt(0x0f70); }
+
 // LLVM up to 22 can drop its own wait after the write-back, which the flag would then overtake (fixed by llvm-project's
 // pull request 178316). `drain` is a wait that it cannot drop.
 SYMMEM_DEVICE void release_system() {
@@ -194,8 +200,10 @@ SYMMEM_DEVICE void fence_system() {
   acquire_system();
 }
 
-// Each wave must release: s_barrier does not wait for other waves' stores.
-SYMMEM_DEVICE void release_wave() { release_system(); }
+// Each wave waits until its stores are in the L2 (or at the peer): s_barrier does not wait for them. All waves of a block
+// share one L2, and a write-back covers all of it, so the release of the thread that publishes suffices for the block.
+// (LLVM's "User Guide for AMDGPU Backend", memory model of gfx942: buffer_wbl2 writes back all dirty lines.)
+SYMMEM_DEVICE void release_wave() { drain(); }
 
 // ---- words that other devices or the host see ----
 

@@ -164,6 +164,9 @@ SYMMEM_DEVICE uint32 anew(uint32 value) { return value; }
 SYMMEM_DEVICE bool anew(bool value) { return value; }
 SYMMEM_DEVICE uint32 per_thread(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 per_thread(uint64 value) { return value; }
+SYMMEM_DEVICE void set_any(uint32&) {}
+SYMMEM_DEVICE void set_any(uint64&) {}
+SYMMEM_DEVICE void settle_loads() {}
 
 // ---- dependent launch ----
 

@@ -100,8 +100,8 @@ template <> struct ElementOf<ElementType::f64> { using Type = WideFloatElement<u
 template <> struct ElementOf<ElementType::f8_e4m3> { using Type = NarrowFloatElement<uint8, Format<4, 3, true, true>>; };
 template <> struct ElementOf<ElementType::f8_e5m2> { using Type = NarrowFloatElement<uint8, Format<5, 2, false, true>>; };
 
-// Reduction operators on two wide numbers. Sum and average, the most frequent, have code of their own (`Sum`); the
-// others share code and select the operator at run time (`Selection`).
+// Reduction operators on two wide numbers. Sum and average are one (`Sum`). The others are either selected when a kernel is
+// compiled (`Only`) or share code and are selected at run time (`Selection`).
 struct Sum {
   static constexpr bool hurried = true;
   bool average;
@@ -112,6 +112,17 @@ struct Sum {
   }
 };
 
+template <ReduceOperation operation>
+struct Only {
+  static constexpr bool hurried = true;
+  static constexpr bool average = false;
+  template <class Element>
+  SYMMEM_DEVICE typename Element::Wide combined(typename Element::Wide a, typename Element::Wide b) const {
+    if constexpr (operation == ReduceOperation::product) return Element::product(a, b);
+    return operation == ReduceOperation::minimum ? Element::minimum(a, b) : Element::maximum(a, b);
+  }
+};
+
 struct Selection {
   static constexpr bool hurried = false;
   static constexpr bool average = false;
@@ -119,8 +130,9 @@ struct Selection {
   SYMMEM_DEVICE explicit Selection(uint32 reduce) : operation(static_cast<ReduceOperation>(reduce)) {}
   template <class Element>
   SYMMEM_DEVICE typename Element::Wide combined(typename Element::Wide a, typename Element::Wide b) const {
-    if (operation == ReduceOperation::product) return Element::product(a, b);
-    return operation == ReduceOperation::minimum ? Element::minimum(a, b) : Element::maximum(a, b);
+    if (operation == ReduceOperation::product) return Only<ReduceOperation::product>().combined<Element>(a, b);
+    if (operation == ReduceOperation::minimum) return Only<ReduceOperation::minimum>().combined<Element>(a, b);
+    return Only<ReduceOperation::maximum>().combined<Element>(a, b);
   }
 };
 

@@ -1,6 +1,8 @@
 // Accesses at any address, and publishing data to other devices, with two ordering rules:
 //
-// 1. A fence covers only the wave that issues it, so every wave that stored releases before the block barrier.
+// 1. A thread publishes for its block only after every wave that stored has called release_wave and then the block
+//    barrier. On NVIDIA, release_wave is a fence, since a fence covers only its own warp. On AMD, it waits until the
+//    stores are complete, and the write-back of the thread that publishes covers the block.
 // 2. The flag is a relaxed store after a system release, never a release store alone: LLVM up to 22 may let a release
 //    store overtake a write-back (see arch_hip.h).
 #pragma once

@@ -38,7 +38,7 @@ class PacketRounds {
           tiles_(place < rounds.width_ ? rounds.tiles_ : 0) {}
     SYMMEM_DEVICE bool more() const { return tiles_ != 0 && (unit < rounds_.units_ || always()); }
     SYMMEM_DEVICE void next() {
-      unit += rounds_.stride_;
+      unit = arch::per_thread(unit + rounds_.stride_);
       place += rounds_.width_;
       --tiles_;
     }
@@ -56,7 +56,7 @@ class PacketRounds {
 
   // Proceeds to the next round; returns false if this block has none.
   SYMMEM_DEVICE bool next() {
-    begin_ += stride_ * tiles_;
+    begin_ = arch::per_thread(begin_ + stride_ * tiles_);
     return begin_ < units_;
   }
 
@@ -142,6 +142,11 @@ class PacketUse {
   template <int most, int rows = 1>
   SYMMEM_DEVICE bool receive(uint32 first, uint32 wanted, uint32 place, arch::Packet* packets, uint32 width = 0) const {
     const uint64 inbox = members_.inbox(members_.rank(), first, flag_ & 1, inbox_bytes_) + place * sizeof(arch::Packet);
+    SYMMEM_UNROLL
+    for (int index = 0; index < most * rows; ++index) {
+      arch::set_any(packets[index].halves[0]);
+      arch::set_any(packets[index].halves[1]);
+    }
     uint32 missing = wanted;
     while (missing != 0) {
       // Only loads and compares here: see Waiter::until_reached.
@@ -194,10 +199,13 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
   SYMMEM_ROLLED
   for (uint32 first = arch::opaque(1u); first < members.world(); first += peers_at_once) {
     uint64 units[peers_at_once];
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < peers_at_once; ++peer) arch::set_any(units[peer]);
     uint32 whole = 0;
+    uint32 same = 0;
     uint32 parts = 0;
     uint64 last = 0;
-    // All loads before the first store. If all messages are the same memory, one load serves all.
+    // All loads before the first store. If consecutive messages are the same memory, one load serves them.
     SYMMEM_UNROLL
     for (int peer = 0; peer < peers_at_once; ++peer) {
       if (first + peer >= members.world()) continue;
@@ -207,7 +215,7 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
       if (is_whole(source, length, walk.unit)) {
         whole |= 1u << peer;
         if (peer > 0 && source == last) {
-          units[peer] = units[peer - 1];
+          same |= 1u << peer;
         } else {
           units[peer] = load_whole(source, walk.unit);
         }
@@ -217,9 +225,15 @@ SYMMEM_DEVICE void send_unit(const Members& members, const PacketUse& use, const
         last = 0;
       }
     }
+    // Wait for all loads here. AMD counts loads and stores together, so a wait between two stores would also wait until
+    // the first one is written.
+    SYMMEM_UNROLL
+    for (int peer = 0; peer < peers_at_once; ++peer) units[peer] = arch::per_thread(units[peer]);
     SYMMEM_UNROLL
     for (int peer = 0; peer < peers_at_once; ++peer) {
-      if ((whole >> peer & 1) != 0) use.send(members.after(first + peer), walk.place, units[peer]);
+      if ((whole >> peer & 1) == 0) continue;
+      if (peer > 0 && (same >> peer & 1) != 0) units[peer] = units[peer - 1];
+      use.send(members.after(first + peer), walk.place, units[peer]);
     }
     SYMMEM_ROLLED
     for (; parts != 0; parts &= parts - 1) {

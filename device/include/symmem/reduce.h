@@ -12,18 +12,31 @@ namespace symmem {
 template <class Element, int vectors, int most, class Operation, class Load>
 SYMMEM_DEVICE void reduce_vectors(uint32 world, const Operation& operation, Load load,
                                   Accumulation<Element, 4> (&sums)[vectors], arch::Vector16 (&results)[vectors]) {
-  for (uint32 first = 0; first < world; first += most) {
+  uint32 first = 0;
+  do {
     arch::Vector16 loaded[vectors][most];
     SYMMEM_UNROLL
     for (int vector = 0; vector < vectors; ++vector) {
       SYMMEM_UNROLL
       for (int member = 0; member < most; ++member) {
+        SYMMEM_UNROLL
+        for (uint32& word : loaded[vector][member].words) arch::set_any(word);
         load(vector, first + member, loaded[vector][member]);
+      }
+    }
+    // One wait for all loads. Otherwise a wait for a conditional load stands at the loop's top on AMD, where it also waits
+    // for the stores of the previous vectors.
+    SYMMEM_UNROLL
+    for (auto& row : loaded) {
+      SYMMEM_UNROLL
+      for (arch::Vector16& one : row) {
+        SYMMEM_UNROLL
+        for (uint32& word : one.words) word = arch::per_thread(word);
       }
     }
     SYMMEM_UNROLL
     for (int member = 0; member < most; ++member) {
-      if (first + member >= world) continue;
+      if (member > 0 && first + member >= world) continue;
       SYMMEM_UNROLL
       for (int vector = 0; vector < vectors; ++vector) {
         if (member == 0 && first == 0) {
@@ -33,7 +46,8 @@ SYMMEM_DEVICE void reduce_vectors(uint32 world, const Operation& operation, Load
         }
       }
     }
-  }
+    first += most;
+  } while (first < world);
   SYMMEM_UNROLL
   for (int vector = 0; vector < vectors; ++vector) sums[vector].finish(results[vector].words, operation, world);
 }
@@ -71,9 +85,11 @@ struct Reduction {
   // and loads all before it reduces the first.
   template <int vectors, int most>
   SYMMEM_DEVICE void vectors_of(uint64 head, uint64 count) const {
+    const ReduceArguments& arguments = read_anew(this->arguments);
     const uint32 world = arguments.group.world;
     const uint64 stride = static_cast<uint64>(arch::thread_count()) * arch::block_count();
     uint64 index = static_cast<uint64>(arch::thread_count()) * arch::block_index() + arch::thread_index();
+    arch::settle_loads();
     for (; index < count; index += stride * vectors) {
       Accumulation<Element, 4> sums[vectors];
       arch::Vector16 results[vectors];
@@ -136,7 +152,7 @@ struct Reduction {
         vectors_of<1, 8>(head * size, whole);
       }
     } else {
-      vectors_of<1, 4>(head * size, whole);
+      vectors_of<1, Element::hurried ? 8 : 4>(head * size, whole);
     }
     elements_of(count, head, count - head - whole * 16 / size);
   }
@@ -166,7 +182,17 @@ SYMMEM_DEVICE void collective_reduce(const ReduceArguments& arguments) {
   if (members.barrier(Tells::entered)) {
     if (is_sum(arguments.reduce)) {
       reduce<Element>(arguments, Sum(arguments.reduce));
+    } else if constexpr (Element::hurried && sizeof(typename Element::Bits) > 1) {
+      const ReduceOperation operation = static_cast<ReduceOperation>(arguments.reduce);
+      if (operation == ReduceOperation::product) {
+        reduce<Element>(arguments, Only<ReduceOperation::product>());
+      } else if (operation == ReduceOperation::minimum) {
+        reduce<Element>(arguments, Only<ReduceOperation::minimum>());
+      } else {
+        reduce<Element>(arguments, Only<ReduceOperation::maximum>());
+      }
     } else {
+      // One code for three operators: 8-bit floats would take more than a branch can jump over on AMD.
       reduce<Element>(arguments, Selection(arguments.reduce));
     }
     members.barrier(stores_at_peers(arguments) ? Tells::stored : Tells::taken);

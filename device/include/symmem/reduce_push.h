@@ -78,16 +78,15 @@ class PushedReduction {
     const uint64 own = arguments_.reduce.sources[members_.rank()] + begin;
     const uint64 others = channel_.slots(members_.rank());
     const uint32 whole = in_vectors ? bytes & ~15u : 0;
+    arch::settle_loads();
     for (uint32 offset = piece_lane() * 16; offset < whole; offset += piece_row) {
-      // Opaque, or the compiler would keep an address per member in registers around the loop. Likewise every variable
-      // is initialized, since one that is not occupies its registers around the loop.
+      // Opaque, or the compiler would keep an address per member in registers around the loop.
       const uint64 mine = arch::opaque(own), theirs = arch::opaque(others);
-      Accumulation<Element, 4> sum[1] = {};
+      Accumulation<Element, 4> sum[1];
       arch::Vector16 result[1];
       reduce_vectors<Element, 1, most>(
           world, operation_,
           [&](int, uint32 member, arch::Vector16& loaded) {
-            loaded = arch::Vector16{};
             if (member < world) loaded = arch::load(pointer<const arch::Vector16>(piece_of(member, mine, theirs) + offset));
           },
           sum, result);

@@ -3,7 +3,7 @@
 use crate::machine::{Core, Fault};
 use crate::memory::Reach;
 use crate::operation::{Address, Modifiers, Operation, Update};
-use crate::pending::{Kind, Pending};
+use crate::pending::{Dirtied, Kind, Pending};
 use crate::wave::{Registers, Wave};
 use symmem_kernels_hip::Target;
 
@@ -281,9 +281,16 @@ impl Core {
             }
             Kind::WriteBack { system } => {
                 if system {
+                    // Its own wave's earlier stores, which are complete, and what the block's other waves had completed.
                     let mut lines: Vec<u64> = Vec::new();
-                    wave.dirtied.retain(|line, access| {
-                        let covered = *access < pending.number;
+                    let dirtied = self.dirtied.entry(wave.path.level1).or_default();
+                    dirtied.retain(|line, first| {
+                        let since = if first.wave == wave.number {
+                            first.issued
+                        } else {
+                            first.completed
+                        };
+                        let covered = since < pending.number;
                         if covered {
                             lines.push(*line);
                         }
@@ -297,7 +304,12 @@ impl Core {
     }
 
     fn store(&mut self, wave: &mut Wave, pending: &Pending, address: u64, bytes: &[u8]) {
-        let dirtied = &mut wave.dirtied;
+        let dirtied = self.dirtied.entry(wave.path.level1).or_default();
+        let first = Dirtied {
+            wave: wave.number,
+            issued: pending.number,
+            completed: self.accesses,
+        };
         self.memory.store(
             wave.path,
             pending.reach,
@@ -305,7 +317,7 @@ impl Core {
             bytes,
             pending.store,
             |line| {
-                dirtied.entry(line).or_insert(pending.number);
+                dirtied.entry(line).or_insert(first);
             },
         );
     }

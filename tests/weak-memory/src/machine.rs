@@ -20,7 +20,7 @@ use symmem_kernels_hip::{Launch, Target};
 use crate::Error;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
-use crate::pending::Kind;
+use crate::pending::{Dirtied, Kind};
 use crate::program::Program;
 use crate::random::Random;
 use crate::wave::{Busy, LANES, Registers, State, Wave};
@@ -107,6 +107,8 @@ pub struct Core {
     /// Shared memory by rank and block.
     pub shared: HashMap<(usize, usize), Vec<u8>>,
     pub accesses: u64,
+    /// Lines in a level 2 cache that no write-back has covered, by the block (its level 1 cache) that stored them.
+    pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
     /// A description of each store's issue.
     stores: Vec<String>,
 }
@@ -170,6 +172,7 @@ impl Machine {
                 random: Random::new(seed),
                 shared: HashMap::new(),
                 accesses: 0,
+                dirtied: HashMap::new(),
                 stores: Vec::new(),
             },
             purpose,

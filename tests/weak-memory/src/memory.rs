@@ -7,8 +7,9 @@
 //!   may have fetched the line at any time. Only stores through the same caches are certain to be seen. A load for the
 //!   system reads memory.
 //! - On gfx90a, only accesses to uncached memory bypass the level 2. Signals are in uncached memory.
-//! - A write-back covers the stores of the issuing wave, not those of other waves (the first rule in
-//!   `device/include/symmem/memory.h`). An invalidation covers the block's level 1 and the die's level 2.
+//! - A write-back covers the earlier stores of the issuing wave, and those of the block's other waves that were complete
+//!   when it was issued (the first rule in `device/include/symmem/memory.h`). An invalidation covers the block's level 1
+//!   and the die's level 2.
 //!
 //! This is weaker than the hardware, where a write-back covers the whole level 2 and a peer's store invalidates the
 //! owner's lines. Sources: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.

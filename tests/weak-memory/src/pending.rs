@@ -72,3 +72,13 @@ impl Pending {
         })
     }
 }
+
+/// The first store that dirtied a line.
+pub struct Dirtied {
+    /// The wave's number in its block.
+    pub wave: usize,
+    /// The number of accesses, in all waves, when it was issued.
+    pub issued: u64,
+    /// The same when it was complete.
+    pub completed: u64,
+}

@@ -1,6 +1,6 @@
 //! A wave: its registers and its arithmetic.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -50,8 +50,6 @@ pub struct Wave {
     /// How many accesses will still write each register.
     busy_scalars: Vec<u8>,
     busy_vectors: Vec<u8>,
-    /// Lines that it has stored to and not written back, each with its first such access.
-    pub dirtied: HashMap<u64, u64>,
 }
 
 /// The use of a register whose value has not arrived.
@@ -83,7 +81,6 @@ impl Wave {
             scalar_pending: VecDeque::new(),
             busy_scalars: vec![0; 128],
             busy_vectors: vec![0; 256],
-            dirtied: HashMap::new(),
             program,
         };
         wave.put_scalar(wave.program.arguments_register, arguments, true);
