@@ -74,6 +74,7 @@ impl Pending {
 }
 
 /// The first store that dirtied a line.
+#[derive(Clone, Copy)]
 pub struct Dirtied {
     /// The wave's number in its block.
     pub wave: usize,

@@ -146,7 +146,7 @@ fn finds_on(
             target.name()
         );
         let mut others = String::new();
-        let found = (0..200).any(|seed| match (scenario.run)(&kernels, seed) {
+        let found = (0..2000).any(|seed| match (scenario.run)(&kernels, seed) {
             Err(Error::Violation(what)) if words.iter().all(|word| what.contains(word)) => {
                 println!("{kernel} on {}, seed {seed}: {what}", target.name());
                 true
