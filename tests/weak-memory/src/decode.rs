@@ -157,6 +157,8 @@ fn wait(rest: &str) -> Option<Operation> {
         match counter {
             "vmcnt" => vector = left,
             "lgkmcnt" => scalar = left,
+            // A wait for nothing, which clang writes where it has found a wait to be without use.
+            "expcnt" if left == Some(7) => {}
             _ => return None,
         }
     }
