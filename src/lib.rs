@@ -71,7 +71,7 @@ pub use base::element::{Element, F8E4M3, F8E5M2};
 pub use base::env::BadVariable;
 pub use base::error::{Error, NoAnswer, Result};
 pub use base::error_kind::ErrorKind;
-pub use base::gemm_names::{GemmAlgorithm, GemmTransport};
+pub use base::gemm_names::{GemmAlgorithm, GemmTile, GemmTransport};
 pub use base::gemm_reduce_names::{GemmReduceAlgorithm, Reduction};
 pub use base::gemm_reduce_row::GemmReduceRow;
 pub use base::gemm_reduce_shape::GemmReduceShape;

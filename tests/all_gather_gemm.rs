@@ -22,8 +22,8 @@ use std::time::Duration;
 use support::amount::sampled_out;
 use support::vendors::{Vendor, ranks, ranks_with, role};
 use symmem::{
-    Communicator, GemmAlgorithm, GemmOptions, GemmShape, GemmTransport, MatrixOrder, Method,
-    Sharding, TransferOptions,
+    Communicator, ErrorKind, GemmAlgorithm, GemmOptions, GemmReduceOptions, GemmReduceShape,
+    GemmShape, GemmTransport, MatrixOrder, Method, Sharding, TransferOptions,
 };
 
 type AlgorithmAndTransport = (GemmAlgorithm, GemmTransport);
@@ -82,6 +82,49 @@ fn every_way() {
             assert!(communicator.finalize().unwrap().is_empty());
         });
     }
+}
+
+#[rstest]
+fn matrices_of_f32_are_multiplied_by_the_library_and_by_no_fused_kernel(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let report = role(vendor, "single_precision", vendor.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn single_precision() {
+    ranks(2, |communicator| {
+        let shape = GemmShape::new(33, 17, 31);
+        each_way(&communicator, |way| {
+            Case::<f32>::new(&communicator, shape, &options(way)).run(2);
+        });
+        let in_columns = GemmShape {
+            sharding: Sharding::Columns,
+            b_order: MatrixOrder::Columns,
+            bias: true,
+            ..shape
+        };
+        Case::<f32>::new(&communicator, in_columns, &options(OWN[0])).run(2);
+        // Every vendor's kernels take this shape in f16 and bf16.
+        let (m, n, k) = ALIGNED[0];
+        for way in KERNEL {
+            let shape = GemmShape::new(m, n, k);
+            let refused = communicator.all_gather_gemm::<f32>(&shape, &options(way));
+            let error = refused.expect_err("no kernel takes f32");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let text = error.to_string();
+            assert!(text.contains("no fused kernel here takes f32"), "{text}");
+        }
+        let refused = communicator.gemm_all_reduce::<f32>(
+            &GemmReduceShape::new(m, n, k),
+            &GemmReduceOptions::default(),
+        );
+        let text = refused.expect_err("not before a reduction").to_string();
+        assert!(text.contains("use f16 or bf16"), "{text}");
+        assert!(communicator.finalize().unwrap().is_empty());
+    });
 }
 
 /// Checks a shape in both shardings, with various numbers of streams.

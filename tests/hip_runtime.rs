@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::hip::{Release, fake_hip};
 use symmem::backend::SymmetricMemory;
 use symmem::backends::Selection;
-use symmem::{Builder, DeviceChoice, LaunchEnvironment, ShareKind};
+use symmem::{Builder, DeviceChoice, Error, ErrorKind, LaunchEnvironment, ShareKind};
 
 /// Runs a role below in a child process with these variables, asserts that it broke no rule of the runtime, and returns
 /// what it did not free.
@@ -74,6 +74,27 @@ fn partitions_with_one_uuid_are_devices_of_their_own() {
     assert_eq!(role("partitions", fake_hip(Release::Seven), &cut), "");
 }
 
+#[test]
+fn memory_that_is_not_ready_to_be_shared_is_shared_once_it_is() {
+    let export = "hipMemExportToShareableHandle";
+    let rules: Vec<String> = (1..=3).map(|n| format!("{export}:{n}:600")).collect();
+    let late = [("FAKE_DEVICE_FAIL", rules.join(","))];
+    let late = late.each_ref().map(|(name, value)| (*name, value.as_str()));
+    assert_eq!(role("ready_later", fake_hip(Release::Seven), &late), "");
+}
+
+#[test]
+fn memory_that_never_gets_ready_to_be_shared_is_an_error_before_the_deadline() {
+    let never = [("FAKE_DEVICE_FAIL", "hipMemExportToShareableHandle:0:600")];
+    assert_eq!(role("never_ready", fake_hip(Release::Seven), &never), "");
+}
+
+#[test]
+fn memory_is_shared_by_the_dma_bufs_of_address_ranges_from_7_0_on() {
+    assert_eq!(role("address_ranges", fake_hip(Release::Seven), &[]), "");
+    assert_eq!(role("no_address_ranges", fake_hip(Release::Six), &[]), "");
+}
+
 /// MI200 signals need uncached memory, which VMM can allocate from release 7.2 on.
 #[test]
 fn on_mi200_virtual_memory_is_offered_from_the_release_on_that_can_make_signals_of_it() {
@@ -128,6 +149,86 @@ mod roles {
         let communicator = alone(&[ShareKind::LegacyIpc]).build().unwrap();
         communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
         assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "run in a child process by the tests above"]
+    fn ready_later() {
+        let communicator = alone(&[ShareKind::VmmFileDescriptor]).build().unwrap();
+        communicator.allocate::<u8>(&[16]).unwrap().free().unwrap();
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "run in a child process by the tests above"]
+    fn never_ready() {
+        const SETUP: Duration = Duration::from_secs(4);
+        let opened = alone(&[ShareKind::VmmFileDescriptor])
+            .setup_deadline(SETUP)
+            .build();
+        let error = opened.expect_err("nothing can be shared");
+        let Error::ShareTimeout {
+            rank: 0,
+            bytes,
+            waited,
+            failure,
+            ..
+        } = &error
+        else {
+            panic!("{error:#?}");
+        };
+        // The peers, which wait for the whole deadline, get the reason.
+        assert!((SETUP / 2..SETUP).contains(waited), "{waited:?}");
+        assert_eq!(failure.call, "hipMemExportToShareableHandle");
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let text = error.to_string();
+        for word in [
+            &format!("{bytes} bytes"),
+            "rank 0",
+            &failure.call,
+            "hipErrorNotReady",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        // The other way to share memory does not make this call.
+        let communicator = alone(&[ShareKind::LegacyIpc]).build().unwrap();
+        assert!(communicator.finalize().unwrap().is_empty());
+    }
+
+    #[test]
+    #[ignore = "run in a child process by the tests above"]
+    fn address_ranges() {
+        let job = support::job("address-ranges");
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let job = job.clone();
+                scope.spawn(move || {
+                    let launch = LaunchEnvironment::local(rank, 2, job).unwrap();
+                    let communicator = alone(&[ShareKind::AddressRange]).launch(launch).build();
+                    let communicator = communicator.unwrap();
+                    let listed = communicator.capabilities().share_kinds;
+                    assert_eq!(listed.last(), Some(&ShareKind::AddressRange.into()));
+                    let stream = communicator.stream().unwrap();
+                    let buffer = communicator.allocate::<u32>(&[4]).unwrap();
+                    let peer = 1 - rank as usize;
+                    let at = buffer.peer(peer).unwrap().address();
+                    assert_ne!(at, buffer.local().address(), "the peer's copy is mapped");
+                    stream.barrier().unwrap();
+                    stream.synchronize().unwrap();
+                    buffer.free().unwrap();
+                    assert!(communicator.finalize().unwrap().is_empty());
+                });
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "run in a child process by the tests above"]
+    fn no_address_ranges() {
+        let opened = alone(&[ShareKind::AddressRange]).build();
+        let error = opened.expect_err("6.4 has none").to_string();
+        let text = error.to_lowercase();
+        assert!(text.contains("requested: address_range"), "{error}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ ON_HOST = DEVICE == "cpu"
 PLACE = "cpu" if ON_HOST else f"cuda:{DEVICE}"
 ROWS = 64  # minimum number of rows of C that a check compares, if C has as many
 HAS_ENGINE = importlib.util.find_spec("transformer_engine") is not None
-ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 
 
 class Absent(Exception):

@@ -112,7 +112,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         GatheredGemmArguments {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,
-            sharding, mode, movers, keep, reserved
+            sharding, mode, movers, keep, tile
         }
         ReducedProblem { shard, world, mode, all, partial }
         ReducedLimits {
@@ -157,7 +157,7 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         GemmTable {
             size, gemm_library, gemm_prepare, gemm_candidates, gemm, gemm_release,
             gathered_gemm_limits, gathered_gemm, gathered_arrive, reduced_gemm_limits,
-            reduced_gemm
+            reduced_gemm, gathered_gemm_tile
         }
         MulticastTable {
             size, multicast_support, multicast_granularity, multicast_create, multicast_export,

@@ -1,6 +1,6 @@
 //! symmem's kernels for AMD GPUs, compiled ahead of time.
 //!
-//! The sources are `device/entries/*.h`, shared with the kernels for other GPUs. `cargo xtask kernels build`
+//! The sources are `device/entries/*.h`, shared with the kernels for other GPUs. `cargo xtask kernels build --only hip`
 //! compiles them with clang, and `cargo xtask kernels check` proves that sources and artefacts match. Building
 //! a program with this crate needs neither a compiler nor ROCm.
 //!

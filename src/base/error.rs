@@ -131,6 +131,24 @@ pub enum Error {
         /// Time waited.
         waited: Duration,
     },
+    /// The runtime could not yet share this rank's memory with its peers, until shortly before the setup deadline.
+    #[error(
+        "{operation} (rank {rank}): {bytes} bytes were not ready to be shared within {waited:?}: {failure}; raise the \
+         setup deadline, or share memory another way (SYMMEM_SHARE)"
+    )]
+    ShareTimeout {
+        /// The rank whose memory it is.
+        rank: usize,
+        /// The operation.
+        operation: &'static str,
+        /// The bytes to share.
+        bytes: u64,
+        /// Time waited, in which the call was repeated.
+        waited: Duration,
+        /// The backend's report of the last call.
+        #[source]
+        failure: Box<Failure>,
+    },
     /// A peer's process ended.
     #[error(
         "rank {rank}: rank {peer} died; data that it was to write is undefined; rebuild the communicator or end the \
@@ -352,9 +370,10 @@ impl Error {
             Self::Backend { .. } => ErrorKind::Backend,
             Self::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             Self::Mismatch { .. } => ErrorKind::Mismatch,
-            Self::Timeout { .. } | Self::WordTimeout { .. } | Self::HostTimeout { .. } => {
-                ErrorKind::Timeout
-            }
+            Self::Timeout { .. }
+            | Self::WordTimeout { .. }
+            | Self::HostTimeout { .. }
+            | Self::ShareTimeout { .. } => ErrorKind::Timeout,
             Self::PeerDied { .. } => ErrorKind::PeerDied,
             Self::PeerFailed { .. } => ErrorKind::PeerFailed,
             Self::Aborted { .. } => ErrorKind::Aborted,
@@ -384,6 +403,7 @@ impl Error {
             | Self::Timeout { rank, .. }
             | Self::WordTimeout { rank, .. }
             | Self::HostTimeout { rank, .. }
+            | Self::ShareTimeout { rank, .. }
             | Self::PeerDied { rank, .. }
             | Self::PeerFailed { rank, .. }
             | Self::Aborted { rank }

@@ -32,6 +32,7 @@ impl fmt::Debug for Fields<'_> {
             Timeout { rank, peer, operation, channel, expected, seen, waited }
             WordTimeout { rank, index, expected, seen, waited }
             HostTimeout { rank, operation, waited }
+            ShareTimeout { rank, operation, bytes, waited, failure }
             PeerDied { rank, peer }
             PeerFailed { rank, peer, reason }
             Aborted { rank }

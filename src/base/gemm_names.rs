@@ -34,6 +34,43 @@ impl GemmAlgorithm {
     }
 }
 
+/// The part of C that a block of a fused kernel computes at a time, written as `256x128`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GemmTile {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}
+
+impl GemmTile {
+    /// Returns the number by which the contract names the tile.
+    pub(crate) fn code(self) -> u32 {
+        u32::from(self.rows) << 16 | u32::from(self.columns)
+    }
+}
+
+impl std::fmt::Display for GemmTile {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}x{}", self.rows, self.columns)
+    }
+}
+
+impl std::str::FromStr for GemmTile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes = text.split_once('x').and_then(|(rows, columns)| {
+            let size = |text: &str| text.parse().ok().filter(|&size: &u16| size != 0);
+            Some((size(rows)?, size(columns)?))
+        });
+        let (rows, columns) = sizes.ok_or_else(|| {
+            format!("`{text}` is not a tile; write rows and columns, as in 256x128")
+        })?;
+        Ok(Self { rows, columns })
+    }
+}
+
 /// Transport of the shards in an all-gather + GEMM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -286,6 +286,8 @@ closed! {
         LegacyIpc = LEGACY_IPC,
         /// Plain addresses, between ranks of one process.
         SameProcess = SAME_PROCESS,
+        /// A dma-buf of an address range, exported and imported as a file descriptor (HIP, from ROCm 7.0 on).
+        AddressRange = ADDRESS_RANGE,
     }
 }
 

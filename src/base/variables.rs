@@ -89,7 +89,7 @@ pub(crate) const PLUGIN_WORLD_WRITABLE: Variable = own(
 /// Strategies of sharing memory to try.
 pub(crate) const SHARE: Variable = own(
     "SYMMEM_SHARE",
-    "a list of vmm_file_descriptor, legacy_ipc, same_process and memory_file, separated by commas",
+    "a list of vmm_file_descriptor, legacy_ipc, address_range, same_process and memory_file, separated by commas",
     "the backend's own order",
     "Lists the strategies of sharing memory to try, in order; must be the same on all ranks",
 );

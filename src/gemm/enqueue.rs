@@ -8,6 +8,7 @@ use crate::backend::{
     Backend, CallResult, CollectiveKernels, Device, Failure, Gemm, RemoteAccess, Signals as _,
 };
 use crate::base::error::Result;
+use crate::base::gemm_names::GemmTile;
 use crate::gemm::call::Call;
 use crate::gemm::matrix::{GemmElement, Operands};
 use crate::gemm::operation::AllGatherGemm;
@@ -387,7 +388,7 @@ impl<T: GemmElement> Run<'_, T> {
                 _ => limits.movers,
             },
             keep: (problem.keep && mode != GatherMode::WAIT).into(),
-            reserved: 0,
+            tile: operation.options.tile.map_or(0, GemmTile::code),
         };
         for rank in 0..problem.world {
             arguments.group.members[rank] = rank as u8;

@@ -12,16 +12,19 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An element type of GEMMs: `half::f16` and `half::bf16`. Sealed.
+/// An element type of GEMMs: `half::f16`, `half::bf16` and `f32`. `f32` is multiplied by cuBLASLt or hipBLASLt only, and
+/// not before a reduction: no fused kernel of a GPU takes it. Sealed.
 pub trait GemmElement: Reducible + sealed::Sealed {}
 
 impl GemmElement for half::f16 {}
 impl GemmElement for half::bf16 {}
+impl GemmElement for f32 {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for half::f16 {}
     impl Sealed for half::bf16 {}
+    impl Sealed for f32 {}
 }
 
 /// A matrix in this rank's memory, with its layout. Sizes and strides are in elements.

@@ -3,7 +3,7 @@
 use crate::backend::abi::*;
 use crate::backend::{Backend, Gemm, read_text};
 use crate::base::error::{Error, Result};
-use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_names::{GemmAlgorithm, GemmTile, GemmTransport};
 use crate::base::gemm_row::GemmRow;
 use crate::base::gemm_shape::{Division, GemmShape};
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
@@ -216,12 +216,17 @@ impl Preparation<'_> {
         let division = Division::new(shape, world);
         let whole = shape.raw(element, shape.m as u64, shape.k as u64);
         let backend: &Backend = &shared.backend;
+        let sharding = shape.sharding.into();
+        let limits = match options.tile {
+            None => backend.gathered_gemm_limits(&whole, sharding, division.shard),
+            Some(GemmTile { rows, columns }) => {
+                let (rows, columns) = (rows.into(), columns.into());
+                backend.gathered_gemm_tile(&whole, sharding, division.shard, rows, columns)
+            }
+        };
         // A backend without the kernel, or older than it, has no limits.
-        let mut limits = backend
-            .gathered_gemm_limits(&whole, shape.sharding.into(), division.shard)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
+        let mut limits = limits.ok().flatten().unwrap_or_default();
+        let has_kernel = limits.blocks > 0;
         if shared.collectives.selector.has_grids() {
             limits = share(shared.collectives.selector.residency(), limits);
         }
@@ -242,7 +247,13 @@ impl Preparation<'_> {
                 operation: NAME,
                 message: match &library {
                     Err(failure) => format!("{message}: {failure}"),
-                    Ok(_) => message,
+                    Ok(_) if element == ElementType::F32 && !has_kernel => {
+                        format!("{message}; no fused kernel here takes f32")
+                    }
+                    Ok(_) => match options.tile.filter(|_| !has_kernel) {
+                        Some(tile) => format!("{message}; no kernel here has tiles of {tile}"),
+                        None => message,
+                    },
                 },
             },
         });

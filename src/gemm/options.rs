@@ -1,6 +1,6 @@
 //! Options of all-gather + GEMM.
 
-use crate::base::gemm_names::{GemmAlgorithm, GemmTransport};
+use crate::base::gemm_names::{GemmAlgorithm, GemmTile, GemmTransport};
 use std::time::Duration;
 
 /// What to do in a world whose ranks are on several nodes.
@@ -34,6 +34,9 @@ pub struct GemmOptions {
     /// ([`crate::Communicator::allow_concurrent_collectives`]). If blocks are set, the fused kernel for small M is
     /// not used: its grid nearly fills the device.
     pub blocks: Option<u32>,
+    /// Tile of the gathering kernel; `None` for the backend's choice. An algorithm by a kernel is refused on a device
+    /// without that tile. If a tile is set, the fused kernel for small M, which has tiles of its own, is not used.
+    pub tile: Option<GemmTile>,
     /// Whether the caller provides a buffer for the gathered `A` ([`crate::Operands::gathered`]), in which it
     /// stays; otherwise the operation allocates one.
     pub gathered: bool,
@@ -59,6 +62,7 @@ impl Default for GemmOptions {
             ordered: true,
             chunk_rows: None,
             blocks: None,
+            tile: None,
             gathered: false,
             tune: true,
             channel: 0,

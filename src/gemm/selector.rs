@@ -70,6 +70,7 @@ impl DeviceSupport {
         self.limits.modes & GatherMode::PUSH_AT_ONCE.bit() != 0
             && options.blocks.is_none()
             && options.chunk_rows.is_none()
+            && options.tile.is_none()
     }
 
     fn has(&self, mode: GatherMode) -> bool {

@@ -247,6 +247,14 @@ impl Preparation<'_> {
         let world = shared.world;
         // The arguments were compared, so all ranks refuse them, or none does.
         shape.check().map_err(|message| self.invalid(message))?;
+        if self.element == ElementType::F32 {
+            return Err(Error::Unsupported {
+                rank: shared.rank,
+                operation: self.name,
+                message: "matrices of f32 cannot be multiplied before a reduction; use f16 or bf16"
+                    .into(),
+            });
+        }
         if options.streams == 0 || options.chunks == Some(0) {
             return Err(self.invalid("`streams` and `chunks` must be at least 1".into()));
         }

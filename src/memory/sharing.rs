@@ -3,10 +3,11 @@
 //!
 //! Each step is one exchange among the ranks, since each takes the slowest rank's time.
 
-use crate::backend::SymmetricMemory;
 use crate::backend::abi::{
     DeviceAddress, ExportedHandle, RawMapping, ShareKindCode, SharedAllocation, SharedMapping,
+    Status,
 };
+use crate::backend::{CallResult, SymmetricMemory};
 use crate::base::error::{Error, Result};
 use crate::bootstrap::Contribution;
 use crate::health::control::MAX_ALLOCATIONS;
@@ -19,6 +20,10 @@ use crate::rank::context::Context;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time between two tries to export memory for which the vendor's runtime is not ready.
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The origin of the memory.
 #[derive(Clone, Copy)]
@@ -106,11 +111,12 @@ fn attempt(
     origin: Origin,
 ) -> Result<Arc<Allocation>> {
     let shared = allocator.context;
-    let own = own_copy(shared, kind, bytes, origin);
+    let begun = Instant::now();
+    let own = own_copy(shared, kind, (bytes, begun), origin);
     // Freed below if the allocation fails.
     let allocated = own.as_ref().ok().copied();
     let offered = own.and_then(|own| {
-        let (kind, payload, descriptor) = offer(allocator, own, bytes, origin)?;
+        let (kind, payload, descriptor) = offer(allocator, own, (bytes, begun), origin)?;
         Ok((((own, kind), payload), descriptor))
     });
     let (offered, descriptor) = match offered {
@@ -137,16 +143,17 @@ fn attempt(
 fn own_copy(
     shared: &Context,
     kind: ShareKindCode,
-    bytes: u64,
+    (bytes, begun): (u64, Instant),
     origin: Origin,
 ) -> Result<SharedAllocation> {
     let backend = &shared.backend;
-    match origin {
+    // A backend may try to export the caller's memory.
+    until_ready(shared, "register", (bytes, begun), || match origin {
         Origin::Backend => backend.allocate(kind, bytes),
         Origin::Signals => backend.allocate_signals(kind, bytes),
         // SAFETY: the caller of `register` keeps the memory until it is freed.
         Origin::Caller(address) => unsafe { backend.register(kind, address, bytes) },
-    }
+    })?
     .map_err(|failure| match origin {
         Origin::Backend | Origin::Signals => {
             Error::backend(shared.rank, "allocate", failure).about(None, bytes)
@@ -165,13 +172,16 @@ fn own_copy(
 fn offer(
     allocator: Allocator<'_>,
     own: SharedAllocation,
-    bytes: u64,
+    (bytes, begun): (u64, Instant),
     origin: Origin,
 ) -> Result<(ShareKindCode, Vec<u8>, Option<OwnedFd>)> {
     let shared = allocator.context;
-    // SAFETY: allocated by the caller.
-    let exported = unsafe { shared.backend.export(own.handle) }
-        .map_err(|failure| Error::backend(shared.rank, "export", failure).about(None, bytes))?;
+    const NAME: &str = "export";
+    let exported = until_ready(shared, NAME, (bytes, begun), || {
+        // SAFETY: allocated by the caller.
+        unsafe { shared.backend.export(own.handle) }
+    })?
+    .map_err(|failure| Error::backend(shared.rank, NAME, failure).about(None, bytes))?;
     // SAFETY: by the backend's contract the caller owns the descriptor.
     let descriptor =
         (exported.descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(exported.descriptor) });
@@ -182,6 +192,35 @@ fn offer(
         payload.extend(contents);
     }
     Ok((exported.kind, payload, descriptor))
+}
+
+/// Repeats a call while the vendor's runtime is not ready for it, for less time since `begun` than the peers wait for this
+/// rank, so that they receive the reason. The outer error is the health's, or that the time is over.
+fn until_ready<T>(
+    shared: &Context,
+    operation: &'static str,
+    (bytes, begun): (u64, Instant),
+    mut call: impl FnMut() -> CallResult<T>,
+) -> Result<CallResult<T>> {
+    let limit = shared.deadlines.setup - shared.deadlines.setup / 8;
+    loop {
+        let failure = match call() {
+            Err(failure) if failure.status == Status::NOT_READY => failure,
+            done => return Ok(done),
+        };
+        let waited = begun.elapsed();
+        if waited >= limit {
+            return Err(Error::ShareTimeout {
+                rank: shared.rank,
+                operation,
+                bytes,
+                waited,
+                failure: Box::new(failure),
+            });
+        }
+        shared.health.look()?;
+        std::thread::sleep(RETRY_INTERVAL);
+    }
 }
 
 /// Completes the allocation after the offers: mappings, proof, the control block's entry.

@@ -13,6 +13,9 @@ pub enum MatrixElement {
     /// bfloat16.
     #[serde(rename = "bfloat16", alias = "bf16")]
     Bf16,
+    /// IEEE 754 single precision.
+    #[serde(rename = "float32", alias = "f32", alias = "float")]
+    F32,
 }
 
 impl MatrixElement {
@@ -21,20 +24,22 @@ impl MatrixElement {
         match self {
             Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
+            Self::F32 => "float32",
         }
     }
 
     /// Returns the library's element type.
-    pub(super) fn element(self) -> ElementType {
+    pub fn element(self) -> ElementType {
         match self {
             Self::F16 => ElementType::F16,
             Self::Bf16 => ElementType::Bf16,
+            Self::F32 => ElementType::F32,
         }
     }
 
     /// Returns the type of a file for one of the library's; `None` if files have no such matrices.
     pub(super) fn of(element: ElementType) -> Option<Self> {
-        [Self::F16, Self::Bf16]
+        [Self::F16, Self::Bf16, Self::F32]
             .into_iter()
             .find(|known| known.element() == element)
     }

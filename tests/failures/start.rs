@@ -111,7 +111,7 @@ fn a_hip_runtime_that_cannot_serve_says_why() {
     let old = fake_hip(Release::Five).display().to_string();
     let libraries = "SYMMEM_LIBRARY_PATH";
     let mut cases = vec![
-        (libraries, &*old, ["NoBackend", "5.5 or newer is needed"]),
+        (libraries, &*old, ["NoBackend", "5.7 or newer is needed"]),
         (libraries, &*lacking, ["NoBackend", "hipIpcOpenMemHandle"]),
         ("FAKE_DEVICE_COUNT", "0", ["NoBackend", "hipInit"]),
         ("FAKE_HIP_ARCHITECTURE", "gfx1100", ["gfx1100", "gfx942"]),

@@ -30,6 +30,17 @@ numbers! {
     half::bf16: 1.0 / 256.0,
 }
 
+impl GemmFloat for f32 {
+    const UNIT: f64 = 1.0 / (1 << 24) as f64;
+    const NAN: Self = Self::NAN;
+    fn from_f64(number: f64) -> Self {
+        number as Self
+    }
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+}
+
 /// A row-major matrix without gaps.
 pub struct Dense<T> {
     pub rows: usize,

@@ -17,8 +17,6 @@ const CANDIDATES: usize = 7;
 const MOST_WORKSPACE: u64 = 64 << 20;
 /// Assumed alignment of operands, in bytes: the widest access of any kernel.
 const ALIGNMENT: u64 = 16;
-/// Least alignment of operands, in bytes: one element.
-const ELEMENT: u64 = 2;
 /// `D = 1 · A · B + beta · C`, where `C` is the addend.
 const ALPHA: f32 = 1.0;
 /// The factor of the addend: none, the result overwrites what was there, or one.
@@ -68,9 +66,12 @@ pub(super) fn check_shape(shape: &GemmLayout) -> CallResult<()> {
     if m == 0 || n == 0 || k == 0 {
         return refuse(format!("{m} x {k} times {k} x {n} has nothing to multiply"));
     }
-    if !matches!(shape.element, ElementTypeCode::F16 | ElementTypeCode::BF16) {
+    if !matches!(
+        shape.element,
+        ElementTypeCode::F16 | ElementTypeCode::BF16 | ElementTypeCode::F32
+    ) {
         return refuse(format!(
-            "a GEMM takes F16 or BF16, not {}",
+            "a GEMM takes F16, BF16 or F32, not {}",
             shape.element.name()
         ));
     }
@@ -163,8 +164,8 @@ impl PreparedGemm {
             ));
         }
         if dialect.alignments.is_some() {
-            // Not an error if there is none: `run` then refuses unaligned operands.
-            match self.ask(ELEMENT, 1) {
+            // Operands are aligned at least to their elements. Not an error if there is none: `run` then refuses unaligned operands.
+            match self.ask(self.shape.element.bytes(), 1) {
                 Ok(mut heuristics) => {
                     self.unaligned = (!heuristics.is_empty()).then_some(self.heuristics.len());
                     self.heuristics.append(&mut heuristics);
@@ -188,6 +189,7 @@ impl PreparedGemm {
     fn element(&self) -> c_int {
         match self.shape.element {
             ElementTypeCode::F16 => self.library.dialect.f16,
+            ElementTypeCode::F32 => self.library.dialect.f32,
             _ => self.library.dialect.bf16,
         }
     }
@@ -382,7 +384,7 @@ impl PreparedGemm {
             return Ok(heuristic);
         }
         let unaligned = self.unaligned.and_then(|index| self.heuristics.get(index));
-        let unaligned = unaligned.filter(|_| low_bits.is_multiple_of(ELEMENT));
+        let unaligned = unaligned.filter(|_| low_bits.is_multiple_of(self.shape.element.bytes()));
         unaligned.ok_or_else(|| self.no_unaligned_candidate(operands))
     }
 
@@ -488,10 +490,10 @@ mod tests {
             ),
             (
                 GemmLayout {
-                    element: ElementTypeCode::F32,
+                    element: ElementTypeCode::F64,
                     ..SHAPE
                 },
-                "not F32",
+                "not F64",
             ),
             (
                 GemmLayout {

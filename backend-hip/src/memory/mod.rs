@@ -1,11 +1,13 @@
 //! Allocates and shares memory that peers can address.
 //!
 //! Share kinds, best first: `hipMalloc` memory with its 64-byte inter-process handle; virtual memory management
-//! with file descriptors (dma-bufs); and, between ranks of one process, the plain address under peer access.
+//! with file descriptors (dma-bufs); between ranks of one process, the plain address under peer access; and `hipMalloc`
+//! memory by the dma-buf of its address range (`range`).
 //! Data lies in ordinary memory, ordered by releases and acquires of system scope. Words that are polled lie in
 //! uncached memory, so that no cache delays them.
 
 mod plain;
+mod range;
 mod register;
 pub mod vmm;
 
@@ -14,6 +16,7 @@ use crate::runtime::constants::STREAM_NON_BLOCKING;
 use crate::runtime::hip;
 use crate::runtime::table::Stream;
 use plain::{Opened, PlainMemory};
+use range::Imported;
 use register::Registration;
 pub use register::place;
 use std::ptr::null_mut;
@@ -39,6 +42,7 @@ pub enum Allocation {
 pub enum Mapping {
     Opened(Opened),
     Vmm(VmmMemory),
+    Imported(Imported),
     /// Peer access stays enabled, so there is nothing to undo.
     SameProcess,
 }
@@ -109,16 +113,22 @@ impl Sharing for HipSharing {
     type Mapping = Mapping;
 
     fn kinds(&self) -> [ShareKindCode; 4] {
-        let (ipc, same) = (ShareKindCode::LEGACY_IPC, ShareKindCode::SAME_PROCESS);
-        match &self.vmm {
-            Some(vmm) if vmm.shares() => [
-                ipc,
-                ShareKindCode::VMM_FILE_DESCRIPTOR,
-                same,
-                ShareKindCode(0),
-            ],
-            _ => [ipc, same, ShareKindCode(0), ShareKindCode(0)],
+        let vmm = self.vmm.as_ref().is_some_and(|vmm| vmm.shares());
+        let offered = [
+            (ShareKindCode::LEGACY_IPC, true),
+            (ShareKindCode::VMM_FILE_DESCRIPTOR, vmm),
+            (ShareKindCode::SAME_PROCESS, true),
+            (
+                ShareKindCode::ADDRESS_RANGE,
+                range::is_offered(self.device.runtime),
+            ),
+        ];
+        let mut kinds = [ShareKindCode(0); 4];
+        let offered = offered.into_iter().filter(|(_, offered)| *offered);
+        for (place, (kind, _)) in kinds.iter_mut().zip(offered) {
+            *place = kind;
         }
+        kinds
     }
 
     fn granularity(&self) -> u64 {
@@ -208,6 +218,11 @@ impl Sharing for HipSharing {
                 let base = memory.address;
                 (Mapping::Vmm(memory), base)
             }
+            ShareKindCode::ADDRESS_RANGE => {
+                let imported = Imported::import(self.device.runtime, handle)?;
+                let base = imported.address();
+                (Mapping::Imported(imported), base)
+            }
             _ => {
                 self.device.enable_peer_access(handle.device)?;
                 (Mapping::SameProcess, handle.address - handle.offset)
@@ -219,6 +234,7 @@ impl Sharing for HipSharing {
         match mapping {
             Mapping::Opened(opened) => opened.close(self.device.runtime),
             Mapping::Vmm(memory) => memory.release(self.vmm()?),
+            Mapping::Imported(imported) => imported.release(self.device.runtime),
             Mapping::SameProcess => Ok(()),
         }
     }

@@ -1,9 +1,10 @@
-//! `hipMalloc` memory: shared by its inter-process handle, or inside a process by its address.
+//! `hipMalloc` memory: shared by its inter-process handle, inside a process by its address, or by a dma-buf (`range`).
 //!
 //! A handle opens at the base of its allocation, no matter which pointer into it the handle was created from.
 //! So only bases are exported, with the offset beside them. Opening a handle twice in a process may give
 //! another mapping, or fail. So each is opened once per process, with a reference count.
 
+use super::range;
 use crate::current::Ordinal;
 use crate::runtime::constants::{
     IPC_LAZY_ENABLE_PEER_ACCESS, IPC_LAZY_ENABLE_PEER_ACCESS_BEFORE_6, MALLOC_UNCACHED,
@@ -59,8 +60,12 @@ impl PlainMemory {
     }
 }
 
-/// Returns a peer's handle for a range of `hipMalloc` memory. Device current.
+/// Returns a peer's handle for a range of `hipMalloc` memory; the caller owns its descriptor, if it has one. Device
+/// current.
 pub fn export(device: Ordinal, kind: ShareKindCode, span: &Span) -> CallResult<ExportedHandle> {
+    if kind == ShareKindCode::ADDRESS_RANGE {
+        return range::export(device, span);
+    }
     let (runtime, mut exported) = (device.runtime, span.handle(kind, device.number));
     if kind == ShareKindCode::LEGACY_IPC {
         let mut handle = IpcHandle { reserved: [0; 64] };

@@ -7,9 +7,9 @@ use crate::describe::device_memory_type;
 use crate::runtime::constants::pointer_attribute::*;
 use crate::runtime::constants::result::{INVALID_VALUE, NOT_SUPPORTED};
 use crate::runtime::{Runtime, hip};
-use rustix::fd::IntoRawFd;
+use rustix::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use symmem_core::backend::CallResult;
-use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode};
+use symmem_core::backend::abi::{DeviceAddress, ExportedHandle, ShareKindCode, Status};
 use symmem_gpu::memory::{Place, Span, not_shareable};
 
 /// A registered range.
@@ -47,7 +47,9 @@ impl Registration {
         }
         let span = checked?;
         // Fails now rather than at the rendezvous if the runtime cannot export it.
-        plain::export(device, kind, &span)?;
+        let tried = plain::export(device, kind, &span)?;
+        // SAFETY: the export made this descriptor, and nobody else has it.
+        drop((tried.descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(tried.descriptor) }));
         Ok(Self { kind, span })
     }
 
@@ -96,6 +98,9 @@ fn check(
     if let Some(physical) = physical {
         // A trial export, whose descriptor is closed at once.
         descriptor(runtime, physical).map_err(|failure| {
+            if failure.status == Status::NOT_READY {
+                return failure;
+            }
             let reason = format!("it was created without a shareable handle ({failure})");
             not_shareable(address, &reason)
         })?;

@@ -60,6 +60,10 @@ pub const LOCATION_TYPE_DEVICE: u32 = 1;
 pub const ACCESS_READ_WRITE: u32 = 3;
 /// `hipMemAllocationGranularityRecommended`.
 pub const GRANULARITY_RECOMMENDED: u32 = 1;
+/// `hipMemRangeHandleTypeDmaBufFd`.
+pub const RANGE_HANDLE_DMA_BUF: u32 = 1;
+/// `hipExternalMemoryHandleTypeOpaqueFd`.
+pub const EXTERNAL_MEMORY_OPAQUE_FD: u32 = 1;
 /// `HIP_LAUNCH_PARAM_BUFFER_POINTER`.
 pub const LAUNCH_PARAMETER_BUFFER_POINTER: usize = 1;
 /// `HIP_LAUNCH_PARAM_BUFFER_SIZE`.

@@ -14,6 +14,7 @@ fn status_of(code: Code) -> Status {
         NO_DEVICE | INVALID_DEVICE => Status::NO_DEVICE,
         PEER_ACCESS_UNSUPPORTED => Status::PEER_UNREACHABLE,
         NOT_SUPPORTED => Status::UNSUPPORTED,
+        NOT_READY => Status::NOT_READY,
         // A call that does not fit a capture harms the capture, and neither the device nor other ranks.
         STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => Status::INVALID_ARGUMENT,
         ECC_NOT_CORRECTABLE | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | ASSERT | LAUNCH_FAILURE => {
@@ -30,6 +31,7 @@ fn advice(code: Code) -> Option<&'static str> {
             "free memory on this device or ask for less; `amd-smi process` shows who holds it. Linux \
              before 6.18 can also run out of addresses: MALLOC_MMAP_THRESHOLD_=131072 helps then"
         }
+        NOT_READY => "the runtime is still at work on this object; the same call may succeed later",
         DEINITIALIZED => "the program is ending and the runtime has shut down",
         STREAM_CAPTURE_UNSUPPORTED..=STREAM_CAPTURE_WRONG_THREAD => {
             "a call does not fit a capture that is under way: make it before or after, and record the graph again"

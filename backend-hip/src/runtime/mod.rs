@@ -23,10 +23,12 @@ use symmem_gpu::library::{self, Library, python_packages};
 pub const SONAMES: [&str; 3] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"];
 
 /// Advice for a missing library.
-const ADVICE: &str = "install AMD's ROCm runtime, set ROCM_PATH to its directory";
+const ADVICE: &str = "install AMD's ROCm runtime, 5.7 or newer, set ROCM_PATH to its directory";
 
-/// Version 5.5, the first with uncached device memory, which signals need.
-const VERSION_5_5: u32 = 50_500_000;
+/// Version 5.7, the oldest whose uncached device memory is trusted; signals need it. The flag exists from 5.5 on, but RCCL
+/// uses it from 5.7.31920 on (the condition of `HIP_UNCACHED_MEMORY` in its `CMakeLists.txt`), and polls such memory as
+/// this backend does.
+const VERSION_5_7: u32 = 50_700_000;
 /// Version 7.1, the first that imports a file descriptor by value.
 pub const VERSION_7_1: u32 = 70_100_000;
 /// Version 7.2, the first with uncached physical memory.
@@ -96,13 +98,13 @@ impl Runtime {
         // SAFETY: flags of 0 are valid.
         unsafe { hip!(runtime, hipInit(0)) }.map_err(node::explain)?;
         runtime.version = version(&runtime, "hipRuntimeGetVersion")?;
-        if runtime.version < VERSION_5_5 {
+        if runtime.version < VERSION_5_7 {
             return Err(Failure::new(
                 Status::LIBRARY_MISSING,
                 "hipRuntimeGetVersion",
                 format!(
-                    "AMD's runtime is version {}; 5.5 or newer is needed, which has uncached memory for \
-                     signals: update ROCm",
+                    "AMD's runtime is version {}; 5.7 or newer is needed, whose uncached memory \
+                     can hold signals: update ROCm",
                     version_text(runtime.version)
                 ),
             ));
@@ -223,8 +225,8 @@ fn missing_symbol(library: &Library, symbol: &str) -> Failure {
     });
     let file = file_of(library).map_or("libamdhip64".into(), |file| file.display().to_string());
     let advice = match known {
-        Some(version) if version >= VERSION_5_5 => "which should have it; install ROCm again",
-        _ => "and 5.5 or newer is needed; update ROCm",
+        Some(version) if version >= VERSION_5_7 => "which should have it; install ROCm again",
+        _ => "and 5.7 or newer is needed; update ROCm",
     };
     Failure::new(
         Status::LIBRARY_MISSING,

@@ -24,7 +24,7 @@ pub struct MemoryLocation {
     pub id: i32,
 }
 
-/// `hipMemAllocationProp` from 5.3 on. Older versions have another field order, but runtimes before 5.5 are refused.
+/// `hipMemAllocationProp` from 5.3 on. Older versions have another field order, but runtimes before 5.7 are refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocationProperties {
@@ -48,6 +48,62 @@ pub struct AccessDescription {
     pub location: MemoryLocation,
     /// `hipMemAccessFlags`.
     pub flags: u32,
+}
+
+/// `hipExternalMemoryHandleDesc`. Older versions end before `reserved`, so a longer struct serves them, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExternalHandle {
+    /// `hipExternalMemoryHandleType`.
+    pub kind: u32,
+    /// A union; of a descriptor the first word counts.
+    pub handle: [u64; 2],
+    /// Bytes.
+    pub size: u64,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
+}
+
+impl ExternalHandle {
+    /// Describes `bytes` bytes of memory behind a file descriptor.
+    pub fn of_descriptor(kind: u32, descriptor: i32, bytes: u64) -> Self {
+        Self {
+            kind,
+            // Little-endian: the int at the union's start is the lower half.
+            handle: [u64::from(descriptor as u32), 0],
+            size: bytes,
+            flags: 0,
+            reserved: [0; 16],
+        }
+    }
+}
+
+/// `hipExternalMemoryBufferDesc`, with a `reserved` as in [`ExternalHandle`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExternalBuffer {
+    /// Bytes from the start of the memory.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: [u32; 16],
+}
+
+impl ExternalBuffer {
+    /// Describes the first `bytes` bytes.
+    pub fn whole(bytes: u64) -> Self {
+        Self {
+            offset: 0,
+            size: bytes,
+            flags: 0,
+            reserved: [0; 16],
+        }
+    }
 }
 
 /// `hipDeviceProp_t` of version 5. The unversioned `hipGetDeviceProperties` fills in this layout in later
@@ -82,6 +138,9 @@ const _: () = {
     assert!(offset_of!(AllocationProperties, win32_metadata) == 16);
     assert!(offset_of!(AllocationProperties, flags) == 24);
     assert!(size_of::<AccessDescription>() == 12 && offset_of!(AccessDescription, flags) == 8);
+    assert!(size_of::<ExternalHandle>() == 104 && offset_of!(ExternalHandle, handle) == 8);
+    assert!(offset_of!(ExternalHandle, size) == 24 && offset_of!(ExternalHandle, flags) == 32);
+    assert!(size_of::<ExternalBuffer>() == 88 && offset_of!(ExternalBuffer, flags) == 16);
     assert!(size_of::<DeviceProperties>() == 4096);
     assert!(offset_of!(DeviceProperties, architecture) == 396);
 };

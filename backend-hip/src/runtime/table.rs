@@ -3,7 +3,10 @@
 //! Required are functions that version 5.2 has and that everything needs. A comment on each group of optional ones
 //! says what they are for. Memory addresses are numbers, as everywhere in this crate; C declares them as pointers.
 
-use super::structs::{AccessDescription, AllocationProperties, IpcHandle, MemoryLocation, Uuid};
+use super::structs::{
+    AccessDescription, AllocationProperties, ExternalBuffer, ExternalHandle, IpcHandle,
+    MemoryLocation, Uuid,
+};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// `hipError_t` as a plain number, since a newer runtime may return unknown values.
@@ -22,6 +25,8 @@ pub type Module = *mut c_void;
 pub type Function = *mut c_void;
 /// `hipMemGenericAllocationHandle_t`: physical memory.
 pub type Physical = *mut c_void;
+/// `hipExternalMemory_t`.
+pub type External = *mut c_void;
 
 symmem_gpu::symbol_table! {
     /// Functions of the runtime.
@@ -133,6 +138,15 @@ symmem_gpu::symbol_table! {
                 address: u64, bytes: usize, access: *const AccessDescription, count: usize
             ) -> Code;
             hipMemGetAccess(flags: *mut u64, location: *const MemoryLocation, address: u64) -> Code;
+            // Address ranges as dma-bufs, the last share kind; the export is in 7.0 and newer.
+            hipMemGetHandleForAddressRange(
+                handle: *mut c_void, address: u64, bytes: usize, kind: c_uint, flags: u64
+            ) -> Code;
+            hipImportExternalMemory(external: *mut External, handle: *const ExternalHandle) -> Code;
+            hipExternalMemoryGetMappedBuffer(
+                address: *mut u64, external: External, buffer: *const ExternalBuffer
+            ) -> Code;
+            hipDestroyExternalMemory(external: External) -> Code;
         }
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Kernel<'a> {
             mode: GatherMode::WAIT,
             movers: 0,
             keep: 0,
-            reserved: 0,
+            tile: 0,
         };
         Ok(Ok(Self {
             backend,

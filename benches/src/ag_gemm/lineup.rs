@@ -23,7 +23,7 @@ use symmem::tuning::StoredGemmRow;
 use symmem::tuning::{gemm_algorithm, gemm_transport};
 use symmem::{
     Algorithm, AllGatherGemm, CollectiveCall, CollectiveOperation, CollectiveOptions,
-    GemmAlgorithm, GemmElement, GemmOptions, GemmTransport,
+    GemmAlgorithm, GemmElement, GemmOptions, GemmTile, GemmTransport,
 };
 
 impl<'a, T: MatrixFloat> Run<'a, T> {
@@ -49,6 +49,7 @@ impl<'a, T: MatrixFloat> Run<'a, T> {
                 transport: gemm_transport(moved)
                     .or(asked.and_then(gemm_transport))
                     .unwrap_or_default(),
+                tile: (self.options.tile).map(|(rows, columns)| GemmTile { rows, columns }),
                 tune: self.options.runs(),
                 ..GemmOptions::default()
             };

@@ -67,6 +67,7 @@ pub fn add(
     let beside = torch.is_some();
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
+    let f32 = Run::<f32>::new(communicator, options)?;
     let mut told = UnreportedResults::default();
     let problems = options.problems(on_host);
     for (done, problem) in problems.iter().enumerate() {
@@ -82,6 +83,7 @@ pub fn add(
         let found = match problem.dtype {
             MatrixElement::F16 => one(&f16, problem, &mut torch)?,
             MatrixElement::Bf16 => one(&bf16, problem, &mut torch)?,
+            MatrixElement::F32 => one(&f32, problem, &mut torch)?,
         };
         section.products.push(found.measured);
         told.plans.extend(found.plans);

@@ -16,6 +16,8 @@ pub struct Options {
     /// Transport of the shards, for algorithms that have a choice: `get`, `put`, `vendor` or `kernel`; `None` for the
     /// default, [`ALL_TRANSPORTS`] for the default and all others ([`crate::report::ag_gemm::VARIANTS`]).
     pub transport: Option<String>,
+    /// Tile of symmem's kernels; `None` for the backend's choice.
+    pub tile: Option<(u16, u16)>,
     /// Whether to compare results with a reference.
     pub validate: bool,
     /// Whether to time.
@@ -38,6 +40,7 @@ impl Options {
             problems: Vec::new(),
             algorithms: Vec::new(),
             transport: None,
+            tile: None,
             validate: true,
             benchmark: true,
             explain: false,

@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Vec<GemmProblem>, String> {
 /// # Errors
 /// The reason why it cannot, as text.
 pub fn check(problem: &GemmProblem) -> Result<(), String> {
-    shapes::check([problem.m, problem.n, problem.k])
+    shapes::check([problem.m, problem.n, problem.k], problem.dtype)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The two element types of matrices.
+//! The element types of matrices.
 
 use crate::report::ag_gemm::MatrixElement;
 use symmem::GemmElement;
@@ -33,4 +33,16 @@ macro_rules! reals {
 reals! {
     half::f16, F16, 11;
     half::bf16, Bf16, 8;
+}
+
+impl MatrixFloat for f32 {
+    const NAME: MatrixElement = MatrixElement::F32;
+    const ROUNDOFF: f64 = 1.0 / (1_u32 << 24) as f64;
+    const ZERO: Self = 0.0;
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+    fn to_f32(self) -> f32 {
+        self
+    }
 }

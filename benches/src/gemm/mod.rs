@@ -1,6 +1,6 @@
 //! What the benchmarks of operations with a GEMM share.
 //!
-//! `element` has the two element types, `data` generates matrices, and `samples` compares sampled elements with expected
+//! `element` has the element types, `data` generates matrices, and `samples` compares sampled elements with expected
 //! ones. `shapes` checks shapes. `library` is the GEMM by cuBLASLt or hipBLASLt alone, `nccl` opens NCCL or RCCL. `turn` has what a contender does in the rounds, and its times.
 
 pub(crate) mod data;

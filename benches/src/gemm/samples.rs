@@ -16,7 +16,7 @@ const COLUMNS: usize = 256;
 /// All of C is compared if M·N·K is at most this.
 const WHOLE: usize = 1 << 22;
 
-/// Every byte of C before a checked call: NaN in both types, so that unwritten elements are always found.
+/// Every byte of C before a checked call: NaN in every type, so that unwritten elements are always found.
 pub(crate) const POISON: u8 = 0xff;
 
 /// Guard elements after C that a call must not change.

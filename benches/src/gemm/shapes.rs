@@ -1,5 +1,6 @@
 //! Shapes from a command line or a file, before any rank starts.
 
+use crate::report::ag_gemm::MatrixElement;
 use serde::de::DeserializeOwned;
 
 /// The most bytes of a matrix; no device has so much memory.
@@ -23,19 +24,19 @@ pub(crate) fn parse<P: DeserializeOwned>(
     Ok(problems)
 }
 
-/// Checks that the benchmark can make matrices of these sizes.
+/// Checks that the benchmark can make matrices of these sizes and this element type.
 ///
 /// # Errors
 /// The reason why it cannot, as text.
-pub(crate) fn check([m, n, k]: [usize; 3]) -> Result<(), String> {
+pub(crate) fn check([m, n, k]: [usize; 3], element: MatrixElement) -> Result<(), String> {
     let shape = format!("{m}x{n}x{k}");
     if m == 0 || n == 0 || k == 0 {
         return Err(format!(
             "{shape} has no elements; m, n and k must be at least 1"
         ));
     }
-    // Both types have two bytes.
-    let bytes = |rows: usize, columns: usize| (rows as u128 * columns as u128).saturating_mul(2);
+    let each = u128::from(element.element().bytes());
+    let bytes = |rows: usize, columns: usize| (rows as u128 * columns as u128).saturating_mul(each);
     for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
         if bytes > MOST_BYTES {
             return Err(format!(

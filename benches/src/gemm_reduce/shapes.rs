@@ -1,6 +1,7 @@
 //! Shapes from a command line or a file, before any rank starts.
 
 use crate::gemm::shapes;
+use crate::report::ag_gemm::MatrixElement;
 use crate::report::gemm_reduce::GemmReduceProblem;
 
 /// A file of shapes.
@@ -19,7 +20,13 @@ pub fn parse(text: &str) -> Result<Vec<GemmReduceProblem>, String> {
 /// # Errors
 /// The reason why it cannot, as text.
 pub fn check(problem: &GemmReduceProblem) -> Result<(), String> {
-    shapes::check([problem.m, problem.n, problem.k])
+    if problem.dtype == MatrixElement::F32 {
+        return Err(format!(
+            "{} of float32: no GEMM before a reduction takes f32; use float16 or bfloat16",
+            problem.shape()
+        ));
+    }
+    shapes::check([problem.m, problem.n, problem.k], problem.dtype)
 }
 
 #[cfg(test)]
@@ -32,6 +39,12 @@ mod tests {
         let none = EXAMPLE.replace("2048", "0");
         assert!(parse(&none).unwrap_err().contains("no elements"));
         assert!(parse("{}").unwrap_err().contains("write as in [{"));
+        let wide = EXAMPLE.replace("bfloat16", "float32");
+        assert!(
+            parse(&wide)
+                .unwrap_err()
+                .contains("use float16 or bfloat16")
+        );
     }
 
     #[test]

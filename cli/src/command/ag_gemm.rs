@@ -7,6 +7,7 @@ use super::gemm_shapes::{self, SHAPE, extent, word};
 use super::task::Files;
 use clap::Args;
 use std::path::PathBuf;
+use symmem::GemmTile;
 use symmem::tuning::gemm_algorithm;
 use symmem_bench::ag_gemm::{ALL_TRANSPORTS, Options, shapes};
 use symmem_bench::report::ag_gemm::{
@@ -17,7 +18,7 @@ use symmem_bench::report::{Report, page};
 /// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16 or bfloat16, "sharding": rows or columns,
+    /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16, bfloat16 or float32, "sharding": rows or columns,
     /// "b_order": row-major or column-major, "bias"}; may be given more than once
     #[arg(long, value_name = "FILE", help_heading = MEASUREMENT)]
     config: Vec<PathBuf>,
@@ -31,6 +32,10 @@ pub struct Arguments {
     /// [default: each algorithm's default]
     #[arg(long, value_name = "NAME", value_parser = ["get", "put", "vendor", "kernel", ALL_TRANSPORTS], help_heading = MEASUREMENT)]
     transport: Option<String>,
+    /// Tile of the kernels of pull and push, as rows x columns of C: 256x128; auto for the backend's choice. An algorithm
+    /// whose kernel has no such tile on this device is left out, with the reason
+    #[arg(long, value_name = "TILE", value_parser = tile, default_value = AUTO, help_heading = MEASUREMENT)]
+    tile: Tile,
     /// Compare every algorithm's C with a reference [default: both --validate and --benchmark]
     #[arg(short, long, help_heading = MEASUREMENT)]
     validate: bool,
@@ -75,7 +80,8 @@ struct Shape {
     /// Columns of A, rows of B
     #[arg(short, long, value_name = "K", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
     k: Option<usize>,
-    /// Element type: float16 or bfloat16 [default: bfloat16]
+    /// Element type: float16, bfloat16 or float32, also as f16, bf16 and f32. float32 has no kernel for pull and push on
+    /// GPUs [default: bfloat16]
     #[arg(long, value_name = "TYPE", value_parser = word::<MatrixElement>, help_heading = SHAPE)]
     r#type: Option<MatrixElement>,
     /// Dimension by which A is sharded among the ranks: rows or columns [default: rows]
@@ -118,12 +124,28 @@ impl Shape {
 }
 
 const ALL: &str = "all";
+const AUTO: &str = "auto";
 const PYTORCH: &str = "pytorch";
 const NONE: &str = "none";
 /// The benchmark's name in file names.
 pub const NAME: &str = "ag-gemm";
 /// The page of all shapes.
 const PAGE: &str = "ag-gemm.html";
+
+/// The tile of the kernels; `None` for the backend's choice.
+#[derive(Clone, Copy, Debug)]
+struct Tile(Option<GemmTile>);
+
+fn tile(text: &str) -> std::result::Result<Tile, String> {
+    match text == AUTO {
+        true => Ok(Tile(None)),
+        false => text
+            .parse()
+            .map(Some)
+            .map(Tile)
+            .map_err(|error: String| format!("{error}, or {AUTO}")),
+    }
+}
 
 fn named(text: &str) -> std::result::Result<String, String> {
     match text == ALL || gemm_algorithm(text).is_some() {
@@ -149,6 +171,10 @@ impl Arguments {
             problems,
             algorithms: if all { Vec::new() } else { self.algorithm },
             transport: self.transport,
+            tile: self
+                .tile
+                .0
+                .map(|GemmTile { rows, columns }| (rows, columns)),
             // A tuning table must not name an algorithm that computes wrong results.
             validate: self.validate || neither || self.tune.is_some(),
             benchmark: self.benchmark || neither || self.tune.is_some(),
@@ -173,6 +199,9 @@ impl Arguments {
             |option: &str, value: String| Err(CommandError::TunePart(format!("{option} {value}")));
         if !self.algorithm.iter().any(|name| name == ALL) {
             return left_out("--algorithm", self.algorithm.join(","));
+        }
+        if let Some(tile) = self.tile.0 {
+            return left_out("--tile", tile.to_string());
         }
         match &self.transport {
             Some(one) if one != ALL_TRANSPORTS => left_out("--transport", one.clone()),

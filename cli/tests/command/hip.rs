@@ -123,7 +123,7 @@ fn with_a_release_that_is_too_old_it_names_the_file_that_it_found() {
     let file = old.join(RELEASE_5).display().to_string();
     let words = [
         &*format!("libamdhip64.so: unavailable: {file}: "),
-        "5.5 or newer",
+        "5.7 or newer",
     ];
     says(&said, &words, &["libamdhip64.so.7", "cannot be loaded"]);
 }

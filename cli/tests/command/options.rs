@@ -29,7 +29,7 @@ fn options(command: &[&str]) -> Vec<String> {
 )]
 #[case(
     &["bench", "ag-gemm"],
-    "algorithm b-order backend baseline benchmark bias config ddlb explain force html json k m n out quick ranks rounds sharding transport tune type validate"
+    "algorithm b-order backend baseline benchmark bias config ddlb explain force html json k m n out quick ranks rounds sharding tile transport tune type validate"
 )]
 #[case(
     &["bench", "gemm-rs"],
@@ -141,7 +141,10 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench", "enqueue", "--json", ""], "an empty file name")]
 #[case(&["--json", "x", "--html", "./x"], "name the same file")]
 #[case(&["bench", "ag-gemm", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
-#[case(&["bench", "ag-gemm", "--type", "f32"], "expected one of")]
+#[case(&["bench", "ag-gemm", "--tile", "256"], "write rows and columns, as in 256x128, or auto")]
+#[case(&["bench", "ag-gemm", "--tile", "0x64"], "is not a tile")]
+#[case(&["bench", "ag-gemm", "--type", "f64"], "expected one of")]
+#[case(&["bench", "ag-gemm", "--type", "f32"], "--type without -m -n -k")]
 #[case(&["bench", "collectives", "--predict", "0"], "not a number of nodes; write 2 to 4096")]
 #[case(&["bench", "collectives", "--predict", "2,4097"], "write 2 to 4096")]
 #[case(&["bench", "collectives", "--predict", "-3"], "unexpected argument '-3'")]
@@ -162,7 +165,8 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench", "gemm-rs", "-m", "8", "-n", "-1", "-k", "1"], "write 1 or more")]
 #[case(&["bench", "gemm-rs", "-m", "8", "-n", "1", "-k", "x"], "write 1 or more")]
 #[case(&["bench", "gemm-rs", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
-#[case(&["bench", "gemm-ar", "--element", "f32"], "expected one of")]
+#[case(&["bench", "gemm-ar", "--element", "f64"], "expected one of")]
+#[case(&["bench", "gemm-ar", "--element", "f32", "-m", "8", "-n", "1", "-k", "1"], "use float16 or bfloat16")]
 #[case(&["bench", "gemm-ar", "--algorithm", "pull"], "write automatic, baseline, pipeline, push, packets or all")]
 #[case(&["bench", "gemm-ar", "--transport", "get"], "write put, kernel or all")]
 #[case(&["bench", "gemm-ar", "--chunks", "0"], "write 1 or more")]

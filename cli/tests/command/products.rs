@@ -514,3 +514,50 @@ fn pytorch_that_breaks_off_ends_its_part_and_not_the_run() {
     }
     have_ended(&directory);
 }
+
+/// Pull and push have no kernel for f32 on GPUs, and a report says so; the host multiplies it by every algorithm.
+#[test]
+fn matrices_of_f32_are_measured_by_what_multiplies_them() {
+    let shapes = r#"[{"m": 35, "n": 24, "k": 18, "dtype": "f32"}]"#;
+    for (name, on, algorithms) in [
+        ("f32-host", On::Host(2), &ALGORITHMS[..]),
+        ("f32-cuda", On::Cuda(2), &ALGORITHMS[..2]),
+    ] {
+        let directory = directory(name);
+        succeed(bench(&directory, on, shapes, &[]));
+        let products = products(&directory);
+        let (kind, measured) = (products[0].problem.file_name(), &products[0]);
+        assert_eq!(kind, "35x24x18-float32-rows");
+        for algorithm in ALGORITHMS {
+            let entry = measured.entry(algorithm).expect("measured or absent");
+            let absent = entry.absent.as_deref().unwrap_or_default();
+            match algorithms.contains(&algorithm) {
+                true => assert!(entry.checked > 0 && entry.wrong == 0, "{entry:?}"),
+                false => assert!(
+                    absent.contains("no fused kernel here takes f32"),
+                    "{entry:?}"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tile_that_no_kernel_has_leaves_its_algorithms_out() {
+    let shapes = r#"[{"m": 128, "n": 256, "k": 256, "dtype": "bf16"}]"#;
+    // The tile of the tensor kernels on CUDA, and one that none has.
+    for (tile, has) in [("128x256", true), ("96x32", false)] {
+        let directory = directory(&format!("tile-{tile}"));
+        succeed(bench(&directory, On::Cuda(2), shapes, &["--tile", tile]));
+        let measured = &products(&directory)[0];
+        for algorithm in ["pull", "push"] {
+            let entry = measured.entry(algorithm).expect("measured or absent");
+            let absent = entry.absent.as_deref().unwrap_or_default();
+            assert_eq!(entry.checked > 0, has, "{entry:?}");
+            assert!(
+                has || absent.contains("no kernel here has tiles of 96x32"),
+                "{absent}"
+            );
+        }
+    }
+}

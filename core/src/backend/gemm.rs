@@ -45,6 +45,19 @@ pub trait Gemm {
         sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>>;
+    /// Returns the limits of [`Gemm::gathered_gemm`] with the tile that [`GatheredGemmArguments::tile`] asks for; `None`
+    /// if there is no such kernel. Unless it is overridden, there is only the tile of [`Gemm::gathered_gemm_limits`].
+    fn gathered_gemm_tile(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+        rows: u32,
+        columns: u32,
+    ) -> CallResult<Option<GatheredLimits>> {
+        let limits = self.gathered_gemm_limits(shape, sharding, shard)?;
+        Ok(limits.filter(|limits| (limits.tile_m, limits.tile_n) == (rows, columns)))
+    }
     /// Enqueues a GEMM that gathers its `A` meanwhile. Capturable. With [`GatherMode::WAIT`] the grid may fill the
     /// device: the work that raises the arrival words was enqueued earlier and needs no block.
     ///

@@ -117,6 +117,7 @@ macro_rules! entries {
                 [unsafe] fn gathered_arrive(word: DeviceAddress, epoch: DeviceAddress, stream: RawStream) -> ();
                 [] fn reduced_gemm_limits(shape: &GemmLayout, problem: &ReducedProblem) -> Option<ReducedLimits>;
                 [unsafe] fn reduced_gemm(arguments: &ReducedGemmArguments, geometry: &Geometry, stream: RawStream) -> ();
+                [] fn gathered_gemm_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64, rows: u32, columns: u32) -> Option<GatheredLimits>;
             }
             /// Entries of [`Multicast`].
             MulticastTable = multicast of Multicast {

@@ -13,8 +13,34 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Bytes of an element.
+/// Least bytes of an element.
 const ELEMENT: u64 = 2;
+
+/// An element type of matrices.
+#[derive(Clone, Copy, PartialEq)]
+enum Element {
+    F16,
+    Bf16,
+    F32,
+}
+
+impl Element {
+    /// Returns the type of a number that [`objects::create_layout`] accepts.
+    fn of(numbers: &Numbers, number: c_int) -> Self {
+        match number {
+            number if number == numbers.f16 => Self::F16,
+            number if number == numbers.f32 => Self::F32,
+            _ => Self::Bf16,
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        match self {
+            Self::F16 | Self::Bf16 => ELEMENT,
+            Self::F32 => 4,
+        }
+    }
+}
 
 /// The arguments of a call.
 pub struct Call {
@@ -35,7 +61,7 @@ pub struct Call {
 /// A GEMM on a stream.
 struct Job {
     problem: Problem,
-    is_f16: bool,
+    element: Element,
     /// Whether sums are added in reverse order. Every other algorithm does so, so that the last bits show which one
     /// ran.
     backwards: bool,
@@ -47,8 +73,8 @@ struct Job {
     workspace: u64,
 }
 
-fn bytes_of(layout: &Layout) -> u64 {
-    ((layout.columns - 1) * layout.stride + layout.rows) * ELEMENT
+fn bytes_of(element: Element, layout: &Layout) -> u64 {
+    ((layout.columns - 1) * layout.stride + layout.rows) * element.bytes()
 }
 
 /// A kernel in a context: the algorithm's number and alignment, the element type, whether it transposes, and whether it
@@ -147,7 +173,9 @@ fn load(numbers: &Numbers, context: u64, heuristic: &Heuristic, problem: &Proble
 
 fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let problem = call.problem;
-    let bias_bytes = problem.result.rows * ELEMENT;
+    let element = Element::of(numbers, problem.first.element);
+    let bytes_of = |layout: &Layout| bytes_of(element, layout);
+    let bias_bytes = problem.result.rows * element.bytes();
     // SAFETY: the caller promises a readable scalar.
     let adds = unsafe { call.beta.read() } != 0.0;
     let ranges = [
@@ -164,7 +192,7 @@ fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let ranges: Vec<_> = ranges.into_iter().filter(|range| range[1] != 0).collect();
     let job = Job {
         problem,
-        is_f16: problem.first.element == numbers.f16,
+        element,
         backwards: heuristic.number % 2 == 1,
         first: call.first,
         second: call.second,
@@ -214,13 +242,14 @@ impl Job {
             result,
         } = &self.problem;
         let read = |address, layout: &Layout| {
-            let bytes = runner.read(address, bytes_of(layout) as usize)?;
+            let bytes = runner.read(address, bytes_of(self.element, layout) as usize)?;
             Ok(self.widen(&bytes))
         };
         let (a, b) = (read(self.first, first)?, read(self.second, second)?);
         let bias = match operation.has_bias {
             true => {
-                let bytes = runner.read(operation.bias, (result.rows * ELEMENT) as usize)?;
+                let bytes = result.rows * self.element.bytes();
+                let bytes = runner.read(operation.bias, bytes as usize)?;
                 self.widen(&bytes)
             }
             false => vec![0.0; result.rows as usize],
@@ -259,7 +288,7 @@ impl Job {
             }
             let sums = sums.iter().zip(&bias).map(|(sum, bias)| sum + bias);
             let mut bytes: Vec<u8> = sums.flat_map(|sum| self.narrow(sum)).collect();
-            let place = self.result + column as u64 * result.stride * ELEMENT;
+            let place = self.result + column as u64 * result.stride * self.element.bytes();
             runner.write(place, &mut bytes)?;
         }
         Ok(())
@@ -269,16 +298,21 @@ impl Job {
         let bits = bytes
             .chunks_exact(2)
             .map(|two| u16::from_ne_bytes([two[0], two[1]]));
-        match self.is_f16 {
-            true => bits.map(|bits| f16::from_bits(bits).to_f32()).collect(),
-            false => bits.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        match self.element {
+            Element::F16 => bits.map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            Element::Bf16 => bits.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+            Element::F32 => bytes
+                .chunks_exact(4)
+                .map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
+                .collect(),
         }
     }
 
-    fn narrow(&self, sum: f32) -> [u8; 2] {
-        match self.is_f16 {
-            true => f16::from_f32(sum).to_bits().to_ne_bytes(),
-            false => bf16::from_f32(sum).to_bits().to_ne_bytes(),
+    fn narrow(&self, sum: f32) -> Vec<u8> {
+        match self.element {
+            Element::F16 => f16::from_f32(sum).to_bits().to_ne_bytes().into(),
+            Element::Bf16 => bf16::from_f32(sum).to_bits().to_ne_bytes().into(),
+            Element::F32 => sum.to_ne_bytes().into(),
         }
     }
 }

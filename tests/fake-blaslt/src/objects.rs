@@ -135,7 +135,7 @@ pub fn create_layout(numbers: &Numbers, place: *mut u64, layout: Layout) -> Resu
         columns,
         stride,
     } = layout;
-    let known = [numbers.f16, numbers.bf16].contains(&element);
+    let known = [numbers.f16, numbers.bf16, numbers.f32].contains(&element);
     if !known || rows == 0 || columns == 0 || stride < rows {
         return Err(broken(numbers, &format!("invalid matrix: {layout:?}")));
     }

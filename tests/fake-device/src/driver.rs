@@ -17,6 +17,7 @@ use crate::handles::Handle;
 use crate::memory::Memory;
 use crate::modules::{Function, Module};
 use crate::multicast;
+use crate::ranges::External;
 use crate::report;
 use crate::streams::Stream;
 
@@ -68,6 +69,8 @@ kinds! {
     MulticastHandle = "multicast handles",
     /// A range of a multicast object that this process has bound memory to.
     MulticastBinding = "multicast bindings",
+    /// Imported external memory.
+    ExternalMemory = "external memories",
 }
 
 /// Every table.
@@ -85,6 +88,7 @@ pub(crate) struct Driver {
     pub executables: BTreeMap<u64, std::sync::Arc<Executable>>,
     pub modules: BTreeMap<u64, Module>,
     pub functions: BTreeMap<u64, Function>,
+    pub externals: BTreeMap<u64, External>,
 }
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
@@ -157,6 +161,7 @@ pub(crate) fn live(kind: Kind) -> u64 {
         Kind::MulticastBinding => multicast::bound(),
         Kind::Reservation => driver.memory.reservations.len(),
         Kind::Function => 0,
+        Kind::ExternalMemory => driver.externals.len(),
         kind => driver
             .memory
             .ranges

@@ -13,7 +13,7 @@ use crate::error::Code;
 struct Failure {
     /// The symbol; `None` matches any counted call.
     symbol: Option<String>,
-    /// The number of the call since the process started.
+    /// The number of the call since the process started; 0 for every call of the symbol.
     at: u64,
     code: Code,
     /// Whether a call that releases something fails without releasing it.
@@ -122,16 +122,19 @@ fn parse_after(word: Option<&str>) -> Option<bool> {
     }
 }
 
-/// Returns the error that the call just counted should fail with, and whether it then releases nothing. A rule fires
-/// once.
+/// Returns the error that the call just counted should fail with, and whether it then releases nothing. A rule for one
+/// call fires once.
 pub(crate) fn failure(symbol: &str, uncounted: bool) -> Option<(Code, bool)> {
     let mut rules = lock(&FAILURES);
     let position = rules.iter().position(|rule| match &rule.symbol {
-        Some(name) => name == base_name(symbol) && calls_of(symbol) == rule.at,
+        Some(name) => name == base_name(symbol) && [0, calls_of(symbol)].contains(&rule.at),
         None => !uncounted && calls() == rule.at,
     })?;
-    let rule = rules.swap_remove(position);
-    Some((rule.code, rule.undone))
+    let fails = (rules[position].code, rules[position].undone);
+    if rules[position].at != 0 {
+        rules.swap_remove(position);
+    }
+    Some(fails)
 }
 
 /// How long a call is delayed.

@@ -35,6 +35,7 @@ pub mod modules;
 pub mod multicast;
 pub mod outstanding;
 mod physical;
+pub mod ranges;
 pub mod report;
 mod residency;
 pub mod streams;

@@ -21,6 +21,7 @@ pub mod errors;
 pub mod graphs;
 pub mod memory;
 pub mod modules;
+pub mod ranges;
 pub mod sharing;
 pub mod streams;
 pub mod vmm;

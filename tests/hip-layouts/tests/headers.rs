@@ -26,18 +26,19 @@ const CHANGED: [(&str, u32); 2] = [
 ];
 
 /// Constants that 5.2 lacks, by their names in C, and the release that added them. This is safe because an unknown
-/// attribute counts as 0, the backend rejects runtimes before 5.5, it requests uncached VMM memory only from 7.2 on, and
+/// attribute counts as 0, the backend rejects runtimes before 5.7, it requests uncached VMM memory only from 7.2 on, and
 /// it keeps copies off the compute units only from 6.1 on.
-const LATER: [(&str, &str); 5] = [
+const LATER: [(&str, &str); 6] = [
     ("hipDeviceAttributeVirtualMemoryManagementSupported", "5.3"),
     ("hipDeviceAttributeWallClockRate", "5.3"),
     ("hipDeviceMallocUncached", "5.5"),
     ("hipMemcpyDeviceToDeviceNoCU", "6.1"),
     ("hipMemAllocationTypeUncached", "7.1"),
+    ("hipMemRangeHandleTypeDmaBufFd", "7.0"),
 ];
 
 /// Structs with another order of fields in 5.2, and the fields that it lacks. The order changed in 5.3, and the backend
-/// rejects runtimes before 5.5.
+/// rejects runtimes before 5.7.
 const ORDERED_OTHERWISE: [(&str, &[&str]); 1] = [("hipMemAllocationProp", &["allocFlags"])];
 
 /// The headers' values, by query.

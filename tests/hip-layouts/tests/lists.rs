@@ -86,6 +86,19 @@ pub fn structs() -> Vec<Struct> {
             win32_metadata = win32HandleMetaData,
             flags = allocFlags,
         }),
+        layout!(structs::ExternalHandle, hipExternalMemoryHandleDesc {
+            kind = type_,
+            handle = handle,
+            size = size,
+            flags = flags,
+            reserved = reserved,
+        }),
+        layout!(structs::ExternalBuffer, hipExternalMemoryBufferDesc {
+            offset = offset,
+            size = size,
+            flags = flags,
+            reserved = reserved,
+        }),
         layout!(structs::AccessDescription, hipMemAccessDesc {
             location = location,
             flags = flags,
@@ -135,6 +148,9 @@ pub fn numbers() -> Vec<Number> {
         ALLOCATION_TYPE_UNCACHED => hipMemAllocationType_hipMemAllocationTypeUncached,
         LOCATION_TYPE_DEVICE => hipMemLocationType_hipMemLocationTypeDevice,
         ACCESS_READ_WRITE => hipMemAccessFlags_hipMemAccessFlagsProtReadWrite,
+        RANGE_HANDLE_DMA_BUF => hipMemRangeHandleType_hipMemRangeHandleTypeDmaBufFd,
+        EXTERNAL_MEMORY_OPAQUE_FD
+            => hipExternalMemoryHandleType_enum_hipExternalMemoryHandleTypeOpaqueFd,
         GRANULARITY_RECOMMENDED
             => hipMemAllocationGranularity_flags_hipMemAllocationGranularityRecommended,
         result::SUCCESS => hipError_t_hipSuccess,
@@ -331,6 +347,10 @@ pub fn functions() -> Vec<Function> {
         hipMemUnmap(_ _)
         hipMemSetAccess(_ _ _ _)
         hipMemGetAccess(_ _ _)
+        hipMemGetHandleForAddressRange(_ _ _ _ _)
+        hipImportExternalMemory(_ _)
+        hipExternalMemoryGetMappedBuffer(_ _ _)
+        hipDestroyExternalMemory(_)
     } unbound {
         // The version 5 function; later headers replace this name by a macro.
         hipGetDeviceProperties

@@ -20,6 +20,7 @@ fn element(problem: &GemmProblem) -> &'static str {
     match problem.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
+        MatrixElement::F32 => "f32",
     }
 }
 

@@ -55,6 +55,7 @@ pub(super) fn text(problem: &GemmReduceProblem) -> String {
     let element = match problem.dtype {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
+        MatrixElement::F32 => "f32",
     };
     let order = match problem.b_order {
         MatrixOrder::Rows => "",

@@ -77,7 +77,8 @@ pub struct GemmLayout {
     pub b_stride: u64,
     /// Elements from one row of `C` to the next.
     pub c_stride: u64,
-    /// Element type of all matrices: [`ElementTypeCode::F16`] or [`ElementTypeCode::BF16`].
+    /// Element type of all matrices: [`ElementTypeCode::F16`], [`ElementTypeCode::BF16`] or, without a fused kernel on
+    /// GPUs, [`ElementTypeCode::F32`].
     pub element: ElementTypeCode,
     /// Storage order of `B`.
     pub b_order: MatrixOrderCode,
@@ -185,8 +186,9 @@ pub struct GatheredGemmArguments {
     pub movers: u32,
     /// 1 to also copy the own shard to the own `gathered` (not in [`GatherMode::WAIT`]).
     pub keep: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The tile: rows in the upper and columns in the lower 16 bits; 0 for the backend's choice. Not in
+    /// [`GatherMode::PUSH_AT_ONCE`].
+    pub tile: u32,
 }
 
 open_enum!(

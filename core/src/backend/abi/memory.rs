@@ -14,6 +14,8 @@ open_enum!(
         LEGACY_IPC = 3,
         /// The plain address, for ranks that are threads of one process.
         SAME_PROCESS = 4,
+        /// A dma-buf of the allocation's address range, which is imported as external memory (HIP).
+        ADDRESS_RANGE = 5,
     }
 );
 

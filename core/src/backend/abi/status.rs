@@ -25,6 +25,8 @@ open_enum!(
         PANICKED = 8,
         /// Work submitted earlier failed, and the device's context is lost.
         CONTEXT_LOST = 9,
+        /// The vendor cannot make the call yet; the same call may succeed later.
+        NOT_READY = 10,
     }
 );
 

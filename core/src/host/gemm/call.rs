@@ -45,7 +45,7 @@ pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
         return Err(Failure::new(
             Status::UNSUPPORTED,
             call,
-            format!("matrices of {name} ({number}) cannot be multiplied; use F16 or BF16"),
+            format!("matrices of {name} ({number}) cannot be multiplied; use F16, BF16 or F32"),
         ));
     }
     let b_least = match shape.b_order {

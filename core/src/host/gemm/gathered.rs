@@ -9,9 +9,6 @@ use crate::host::copies;
 use crate::host::progress::{Pending, SignalWord, Step, is_aborted, word_at};
 use std::sync::atomic::Ordering;
 
-/// Bytes per element of every type that can be multiplied.
-const ELEMENT: u64 = 2;
-
 /// A shard's place in the whole `A`.
 #[derive(Clone, Copy)]
 struct Shard {
@@ -31,6 +28,11 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Bytes per element.
+    fn element(&self) -> u64 {
+        self.arguments.shape.element.bytes()
+    }
+
     fn shard(&self, member: usize) -> Shard {
         let GatheredGemmArguments { shape, shard, .. } = self.arguments;
         let part = |whole: u64| {
@@ -70,7 +72,7 @@ impl Call<'_> {
     /// The place of a shard's row in the gathered `A` of `member`.
     fn gathered(&self, member: usize, shard: Shard, row: u64) -> DeviceAddress {
         let element = (shard.row + row) * self.arguments.shape.a_stride + shard.column;
-        DeviceAddress(self.arguments.gathered[member].0 + element * ELEMENT)
+        DeviceAddress(self.arguments.gathered[member].0 + element * self.element())
     }
 
     /// Copies a chunk of a shard from its owner to the gathered `A` of `member`.
@@ -80,10 +82,10 @@ impl Call<'_> {
     unsafe fn copy(&self, owner: usize, member: usize, chunk: u64) {
         let shard = self.shard(owner);
         let (first, rows) = self.chunk(shard, chunk);
-        let bytes = shard.columns * ELEMENT;
+        let bytes = shard.columns * self.element();
         let copy = RowsCopy {
             destination: self.gathered(member, shard, first),
-            destination_stride: self.arguments.shape.a_stride * ELEMENT,
+            destination_stride: self.arguments.shape.a_stride * self.element(),
             source: DeviceAddress(self.arguments.sources[owner].0 + first * bytes),
             source_stride: bytes,
             bytes,
@@ -99,7 +101,7 @@ impl Call<'_> {
         let shard = self.shard(member);
         let (first, _) = self.chunk(shard, chunk);
         let (address, stride) = if member == self.rank {
-            let offset = first * shard.columns * ELEMENT;
+            let offset = first * shard.columns * self.element();
             let own = self.arguments.sources[member];
             (DeviceAddress(own.0 + offset), shard.columns)
         } else {

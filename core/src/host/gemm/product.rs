@@ -1,4 +1,4 @@
-//! Arithmetic of a GEMM: narrow elements, sums in f32, one rounding.
+//! Arithmetic of a GEMM: sums in f32, rounded once to the element type.
 
 use crate::backend::abi::*;
 use crate::float::{Bfloat, Half};
@@ -23,15 +23,17 @@ pub(crate) struct Panel {
     pub(crate) columns: u64,
 }
 
-/// A 16-bit format.
-pub(super) trait HalfFormat {
-    fn widen(bits: u16) -> f32;
-    fn narrow(number: f32) -> u16;
+/// A format of elements, as their bits.
+pub(super) trait MatrixFormat {
+    type Bits: Copy;
+    fn widen(bits: Self::Bits) -> f32;
+    fn narrow(number: f32) -> Self::Bits;
 }
 
 macro_rules! narrow {
     ($($format:ty),*) => {$(
-        impl HalfFormat for $format {
+        impl MatrixFormat for $format {
+            type Bits = u16;
             #[inline(always)]
             fn widen(bits: u16) -> f32 {
                 <$format>::widen(bits.into())
@@ -44,6 +46,21 @@ macro_rules! narrow {
     )*};
 }
 narrow!(Half, Bfloat);
+
+/// IEEE 754 single precision.
+struct Single;
+
+impl MatrixFormat for Single {
+    type Bits = u32;
+    #[inline(always)]
+    fn widen(bits: u32) -> f32 {
+        f32::from_bits(bits)
+    }
+    #[inline(always)]
+    fn narrow(number: f32) -> u32 {
+        number.to_bits()
+    }
+}
 
 /// Computes rows `rows` of `C`, where `panels` hold those rows of `A`.
 ///
@@ -62,6 +79,7 @@ pub(crate) unsafe fn product(
     unsafe {
         match shape.element {
             ElementTypeCode::F16 => product_of::<Half>(shape, panels, operands, rows),
+            ElementTypeCode::F32 => product_of::<Single>(shape, panels, operands, rows),
             _ => product_of::<Bfloat>(shape, panels, operands, rows),
         }
     }
@@ -69,7 +87,7 @@ pub(crate) unsafe fn product(
 
 /// # Safety
 /// As for [`product`].
-unsafe fn product_of<F: HalfFormat>(
+unsafe fn product_of<F: MatrixFormat>(
     shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
@@ -88,14 +106,17 @@ unsafe fn product_of<F: HalfFormat>(
 
 /// Whether the host backend can multiply this element type.
 pub(crate) fn known(element: ElementTypeCode) -> bool {
-    matches!(element, ElementTypeCode::F16 | ElementTypeCode::BF16)
+    matches!(
+        element,
+        ElementTypeCode::F16 | ElementTypeCode::BF16 | ElementTypeCode::F32
+    )
 }
 
 /// Computes rows `rows` of `C` in f32, and passes each to `take` in pieces: the row, the first column, and the sums.
 ///
 /// # Safety
 /// As for [`product`]; `C` is not used.
-pub(super) unsafe fn sums_of<F: HalfFormat>(
+pub(super) unsafe fn sums_of<F: MatrixFormat>(
     shape: &GemmLayout,
     panels: &[Panel],
     operands: &GemmOperands,
@@ -153,10 +174,10 @@ pub(super) unsafe fn sums_of<F: HalfFormat>(
 }
 
 /// # Safety
-/// `index` is inside a live array at `address`, aligned to 2 bytes.
+/// `index` is inside a live array at `address`, aligned to its elements.
 #[inline(always)]
-pub(super) unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> f32 {
-    let elements: *const u16 = ptr::with_exposed_provenance(address.0 as usize);
+pub(super) unsafe fn load<F: MatrixFormat>(address: DeviceAddress, index: u64) -> f32 {
+    let elements: *const F::Bits = ptr::with_exposed_provenance(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     F::widen(unsafe { elements.add(index as usize).read() })
 }
@@ -164,8 +185,8 @@ pub(super) unsafe fn load<F: HalfFormat>(address: DeviceAddress, index: u64) -> 
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-pub(super) unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, number: f32) {
-    let elements: *mut u16 = ptr::with_exposed_provenance_mut(address.0 as usize);
+pub(super) unsafe fn store<F: MatrixFormat>(address: DeviceAddress, index: u64, number: f32) {
+    let elements: *mut F::Bits = ptr::with_exposed_provenance_mut(address.0 as usize);
     // SAFETY: the element exists and is aligned, as this function requires.
     unsafe { elements.add(index as usize).write(F::narrow(number)) };
 }
@@ -174,7 +195,7 @@ pub(super) unsafe fn store<F: HalfFormat>(address: DeviceAddress, index: u64, nu
 mod tests {
     use super::*;
 
-    fn address(elements: &[u16]) -> DeviceAddress {
+    fn address<B>(elements: &[B]) -> DeviceAddress {
         DeviceAddress(elements.as_ptr().expose_provenance() as u64)
     }
 
@@ -183,7 +204,11 @@ mod tests {
         (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
     }
 
-    fn exact<F: HalfFormat>(element: ElementTypeCode) {
+    fn exact<F: MatrixFormat>(element: ElementTypeCode)
+    where
+        F::Bits: From<u16> + PartialEq + std::fmt::Debug,
+    {
+        let gap = F::Bits::from(0xabcd);
         // Miri takes a minute for the large ones.
         let shapes: &[(u64, u64, u64)] = match cfg!(miri) {
             true => &[(1, 1, 1), (17, 1, 3), (1, 65, 2)],
@@ -209,11 +234,11 @@ mod tests {
                     bias: 1,
                     addend: 1,
                 };
-                let fill = |count: u64, seed| -> Vec<u16> {
+                let fill = |count: u64, seed| -> Vec<F::Bits> {
                     (0..count).map(|at| F::narrow(number(at + seed))).collect()
                 };
                 let (a, b) = (fill(m * a_stride, 1), fill((n + k) * b_stride, 99));
-                let (bias, mut c) = (fill(n, 7), vec![0xabcd; (m * c_stride) as usize]);
+                let (bias, mut c) = (fill(n, 7), vec![gap; (m * c_stride) as usize]);
                 let addend = fill(m * n, 5);
                 let operands = GemmOperands {
                     a: address(&a),
@@ -225,7 +250,7 @@ mod tests {
                 // `A` in two panels, the second columns first.
                 let cut = k / 2;
                 let panel = |first: u64, columns| Panel {
-                    address: DeviceAddress(operands.a.0 + 2 * first),
+                    address: DeviceAddress(operands.a.0 + element.bytes() * first),
                     stride: a_stride,
                     first,
                     columns,
@@ -237,7 +262,7 @@ mod tests {
                     for column in 0..c_stride {
                         let made = c[(row * c_stride + column) as usize];
                         if column >= n {
-                            assert_eq!(made, 0xabcd, "nothing between rows is written");
+                            assert_eq!(made, gap, "nothing between rows is written");
                             continue;
                         }
                         let b_at = |row, column| match b_order {
@@ -261,5 +286,6 @@ mod tests {
     fn products_of_whole_numbers_are_exact_in_either_order_and_in_parts() {
         exact::<Half>(ElementTypeCode::F16);
         exact::<Bfloat>(ElementTypeCode::BF16);
+        exact::<Single>(ElementTypeCode::F32);
     }
 }

@@ -12,10 +12,10 @@
 //! ```
 
 use super::call::{check, refuse};
-use super::product::{HalfFormat, Panel, known, load, store, sums_of};
+use super::product::{MatrixFormat, Panel, known, load, store, sums_of};
 use super::wait::wait;
-use crate::backend::CallResult;
 use crate::backend::abi::*;
+use crate::backend::{CallResult, Failure};
 use crate::float::{Bfloat, Half};
 use crate::host::copies;
 use crate::host::progress::{Pending, SignalWord, Step, is_aborted, word_at};
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 const CALL: &str = "reduced_gemm";
 
-/// Bytes per element of every type that can be multiplied, and of f32.
+/// Bytes per element of f16 and bf16, and of f32. Matrices of f32 have no fused kernel.
 const ELEMENT: u64 = 2;
 const F32: u64 = 4;
 
@@ -95,6 +95,16 @@ fn partial_bytes(partial: ElementTypeCode) -> u64 {
 
 fn check_problem(shape: &GemmLayout, problem: &ReducedProblem) -> CallResult<()> {
     check(shape, CALL)?;
+    if shape.element.bytes() != ELEMENT {
+        return Err(Failure::new(
+            Status::UNSUPPORTED,
+            CALL,
+            format!(
+                "no kernel multiplies {} before a reduction; use F16 or BF16",
+                shape.element.name()
+            ),
+        ));
+    }
     let ReducedProblem { shard, world, .. } = *problem;
     if world == 0 || world as usize > MAX_RANKS {
         return refuse(
@@ -240,7 +250,11 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`advance`].
-    unsafe fn multiply<F: HalfFormat>(&self, rows: Range<u64>, take: impl FnMut(u64, u64, &[f32])) {
+    unsafe fn multiply<F: MatrixFormat>(
+        &self,
+        rows: Range<u64>,
+        take: impl FnMut(u64, u64, &[f32]),
+    ) {
         let ReducedGemmArguments { shape, a, b, .. } = self.arguments;
         let panel = Panel {
             address: DeviceAddress(a.0 + rows.start * shape.a_stride * ELEMENT),
@@ -260,7 +274,7 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`advance`], and all members have entered.
-    unsafe fn send<F: HalfFormat>(&self, epoch: u32) {
+    unsafe fn send<F: MatrixFormat>(&self, epoch: u32) {
         let n = self.arguments.shape.n;
         for peer in self.peers() {
             let rows = self.added_by(peer);
@@ -287,7 +301,7 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`advance`], and the partial sums of all peers are here.
-    unsafe fn add<F: HalfFormat>(&self) {
+    unsafe fn add<F: MatrixFormat>(&self) {
         let ReducedGemmArguments {
             shape, bias, all, ..
         } = self.arguments;
@@ -324,7 +338,7 @@ impl Call<'_> {
     }
 
     /// Returns this rank's own partial sum as it enters the total: if all ranks add up, as the others got it.
-    fn own<F: HalfFormat>(&self, sum: f32) -> f32 {
+    fn own<F: MatrixFormat>(&self, sum: f32) -> f32 {
         match self.broadcast && self.arguments.partial != ElementTypeCode::F32 {
             true => F::widen(F::narrow(sum)),
             false => sum,
@@ -333,7 +347,7 @@ impl Call<'_> {
 
     /// # Safety
     /// `index` is inside a live array of partial sums at `address`.
-    unsafe fn store_partial<F: HalfFormat>(&self, address: DeviceAddress, index: u64, sum: f32) {
+    unsafe fn store_partial<F: MatrixFormat>(&self, address: DeviceAddress, index: u64, sum: f32) {
         if self.arguments.partial != ElementTypeCode::F32 {
             // SAFETY: the element exists, as this function requires, and inboxes are aligned.
             return unsafe { store::<F>(address, index, sum) };
@@ -345,7 +359,7 @@ impl Call<'_> {
 
     /// # Safety
     /// As for [`Call::store_partial`].
-    unsafe fn load_partial<F: HalfFormat>(&self, address: DeviceAddress, index: u64) -> f32 {
+    unsafe fn load_partial<F: MatrixFormat>(&self, address: DeviceAddress, index: u64) -> f32 {
         if self.arguments.partial != ElementTypeCode::F32 {
             // SAFETY: the element exists, as this function requires, and inboxes are aligned.
             return unsafe { load::<F>(address, index) };
@@ -389,7 +403,7 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`advance`].
-    unsafe fn go_on<F: HalfFormat>(&self, pending: &mut Pending) -> Result<(), Step> {
+    unsafe fn go_on<F: MatrixFormat>(&self, pending: &mut Pending) -> Result<(), Step> {
         let epoch = pending.expected;
         let is_sent_on = self.arguments.all != 0 && !self.broadcast;
         // SAFETY: this function has the same conditions. A stage begins when the one before it has ended.
