@@ -18,6 +18,7 @@ use std::rc::Rc;
 use symmem_kernels_hip::{Launch, Target};
 
 use crate::Error;
+use crate::banks::SharedAccesses;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
 use crate::pending::Kind;
@@ -107,6 +108,8 @@ pub struct Core {
     /// Shared memory by rank and block.
     pub shared: HashMap<(usize, usize), Vec<u8>>,
     pub accesses: u64,
+    /// Clocks of accesses to shared memory.
+    pub shared_accesses: SharedAccesses,
     /// A description of each store's issue.
     stores: Vec<String>,
 }
@@ -170,6 +173,7 @@ impl Machine {
                 random: Random::new(seed),
                 shared: HashMap::new(),
                 accesses: 0,
+                shared_accesses: SharedAccesses::new(),
                 stores: Vec::new(),
             },
             purpose,
@@ -185,6 +189,11 @@ impl Machine {
     /// Returns all memory, to set it up and to read the results of a run.
     pub fn memory(&mut self) -> &mut Memory {
         &mut self.core.memory
+    }
+
+    /// Returns the clocks of all accesses to shared memory so far, by instruction.
+    pub fn shared_accesses(&self) -> SharedAccesses {
+        self.core.shared_accesses.clone()
     }
 
     /// Appends a grid to a rank's stream.

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
-use scenarios::{Kernels, SCENARIOS, Scenario};
+use scenarios::{Kernels, SCENARIOS, Scenario, product};
 use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::operation::Operation;
@@ -88,6 +88,37 @@ protocols! {
     a_two_shot_sum_in_lamport_packets_holds: 11,
     lamport_packets_from_and_to_one_rank_hold: 12,
     rows_with_a_residual_in_lamport_packets_hold: 13,
+}
+
+/// `cargo xtask kernels cost` reads the clocks from the file that `SYMMEM_SHARED_CLOCKS` names.
+#[test]
+fn accesses_of_products_to_shared_memory_take_at_most_twice_their_clocks() {
+    if !installed() {
+        return;
+    }
+    let mut text = String::new();
+    let mut slow = Vec::new();
+    for target in Target::ALL {
+        let kernels = Kernels::load(&SCENARIOS[7], target).unwrap();
+        // The options of a product, such as the order of B, are bits of the seed.
+        for seed in 0..4 {
+            (SCENARIOS[7].run)(&kernels, seed).unwrap();
+        }
+        for ((kernel, offset), clocks) in kernels.shared_accesses.borrow().iter() {
+            let (target, most, least) = (target.name(), clocks.most, clocks.least);
+            let _ = writeln!(text, "{target} {kernel} {offset} {most} {least}");
+            if kernel.contains("_gemm_") && most > 2 * least {
+                slow.push(format!("{target} {kernel}+{offset:#x}: {most} for {least}"));
+            }
+        }
+        for kernel in product::KERNELS {
+            assert!(text.contains(kernel), "{kernel}: nothing was counted");
+        }
+    }
+    if let Some(path) = std::env::var_os("SYMMEM_SHARED_CLOCKS") {
+        std::fs::write(path, text).unwrap();
+    }
+    assert_eq!(slow, [""; 0]);
 }
 
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.

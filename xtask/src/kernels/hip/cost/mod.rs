@@ -5,8 +5,10 @@
 //! the waves runs the loop by all waves of a compute unit ([`waves`]); an interpreter of the machine code counts the
 //! conflicts in shared memory. [`devices`] has the figures of the devices with their sources.
 
+mod calibration;
 mod devices;
 mod families;
+mod lds;
 mod loops;
 mod mca;
 mod model;
@@ -26,6 +28,7 @@ use crate::kernels::family;
 use crate::tools::{self, Scratch};
 use devices::{DEVICES, Device};
 use families::{Family, Work};
+use lds::Counts;
 use mca::Analyzer;
 use model::{Cost, Subject};
 
@@ -41,6 +44,9 @@ pub struct Options {
     /// Write everything to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// A file that the interpreter's test wrote (SYMMEM_SHARED_CLOCKS), in place of running it.
+    #[arg(long)]
+    shared_clocks: Option<PathBuf>,
     /// A code object of another program, `NAME.TARGET.co`, whose GEMMs have blocks of --threads and --shared-bytes.
     #[arg(long)]
     file: Option<PathBuf>,
@@ -52,7 +58,7 @@ pub struct Options {
     shared_bytes: u32,
 }
 
-/// Prints the costs of the kernels' loops.
+/// Prints the costs of the kernels' loops, and how far the model is from published times.
 pub fn run(options: &Options) -> Result<()> {
     let analyzer = Analyzer::find()?;
     let costs = match &options.file {
@@ -60,6 +66,7 @@ pub fn run(options: &Options) -> Result<()> {
         None => of_committed(&analyzer, options)?,
     };
     report::print(&costs);
+    report::print_calibration();
     if let Some(path) = &options.json {
         report::write(path, &analyzer, &costs)?;
     }
@@ -78,13 +85,14 @@ const MODULES: [&str; 5] = [
 fn of_committed(analyzer: &Analyzer, options: &Options) -> Result<Vec<Cost>> {
     let scratch = Scratch::new("kernels-cost-objects")?;
     manifest::unpack(family::Family::Hip, scratch.path())?;
+    let counts = lds::counts(options.shared_clocks.as_deref())?;
     let mut costs = Vec::new();
     for device in devices(options) {
         for module in MODULES {
             let path = scratch
                 .path()
                 .join(format!("{module}.{}.co", device.target));
-            costs.extend(of_object(analyzer, device, &path, |kernel| {
+            costs.extend(of_object(analyzer, device, &path, &counts, |kernel| {
                 Family::of(kernel).filter(|_| is_wanted(kernel, options.kernel.as_deref()))
             })?);
         }
@@ -126,7 +134,8 @@ fn of_file(analyzer: &Analyzer, options: &Options, file: &Path) -> Result<Vec<Co
             links: 0,
             shared_bytes: options.shared_bytes,
         };
-        costs.extend(of_object(analyzer, device, file, |_| Some(family))?);
+        let none = Counts::new();
+        costs.extend(of_object(analyzer, device, file, &none, |_| Some(family))?);
     }
     Ok(costs)
 }
@@ -142,6 +151,7 @@ fn of_object(
     analyzer: &Analyzer,
     device: &Device,
     path: &Path,
+    counts: &Counts,
     family: impl Fn(&str) -> Option<Family>,
 ) -> Result<Vec<Cost>> {
     let object = object::read(path)?;
@@ -165,7 +175,7 @@ fn of_object(
                     kernel,
                     function,
                     family,
-                    shared: None,
+                    shared: counts.get(&(device.target.to_owned(), kernel.name.clone())),
                 },
             )?);
         }
