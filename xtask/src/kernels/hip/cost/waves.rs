@@ -54,9 +54,8 @@ pub struct Steady {
     pub stores_in_flight: u64,
 }
 
-/// A wave runs at least so many iterations, and so many instructions; the first third is not counted.
+/// A wave runs at least so many iterations; the first third is not counted.
 const LEAST_ITERATIONS: usize = 12;
-const LEAST_INSTRUCTIONS: usize = 1500;
 /// Clocks after which a run counts as hung.
 const MOST_CLOCKS: u64 = 20_000_000;
 /// The most accesses that a wave's counters can count (CDNA3: six bits and four).
@@ -124,9 +123,12 @@ pub fn run(steps: &[Step], given: Occupancy) -> Option<Steady> {
             owed: u32::from(given.staggered && wave >= SIMDS),
         })
     });
+    // Accesses without waits fill the counters before the loop is steady.
+    let accesses = steps.iter().filter(|step| step.unit == Unit::Memory);
+    let filling = (6 * MOST_MEMORY).checked_div(accesses.count());
     let mut machine = Machine {
         steps,
-        iterations: LEAST_ITERATIONS.max(LEAST_INSTRUCTIONS / steps.len().max(1)),
+        iterations: LEAST_ITERATIONS.max(filling.unwrap_or(0)),
         given,
         waves: waves.collect(),
         matrix_free: [0; SIMDS as usize],
