@@ -15,7 +15,7 @@ use crate::arguments::Arguments;
 
 mod lamport;
 mod pieces;
-pub mod product;
+mod product;
 
 /// A program for several ranks.
 pub struct Scenario {

@@ -19,7 +19,8 @@ pub enum Work {
 pub struct Family {
     pub prefix: &'static str,
     pub work: Work,
-    pub threads: u32,
+    /// Threads of a block; `None` for as many as the kernel was compiled for.
+    pub threads: Option<u32>,
     /// Blocks of a large call (`backend-hip/src/tuning`); a GEMM has one for each compute unit.
     pub blocks: u32,
     /// Links that a call uses, if there are as many.
@@ -31,7 +32,7 @@ pub struct Family {
 const COLLECTIVE: Family = Family {
     prefix: "",
     work: Work::Pull,
-    threads: 512,
+    threads: Some(512),
     blocks: 64,
     links: 7,
     shared_bytes: 0,
@@ -51,14 +52,14 @@ const FAMILIES: [Family; 8] = [
     Family {
         prefix: "symmem_gathered_gemm_",
         work: Work::Product,
-        threads: 256,
+        threads: None,
         shared_bytes: TILE_GEMM_SHARED,
         ..COLLECTIVE
     },
     Family {
         prefix: "symmem_move_packets",
         work: Work::Push,
-        threads: 256,
+        threads: Some(256),
         blocks: 32,
         ..COLLECTIVE
     },
@@ -70,7 +71,7 @@ const FAMILIES: [Family; 8] = [
     Family {
         prefix: "symmem_reduce_packets_",
         work: Work::Push,
-        threads: 256,
+        threads: Some(256),
         blocks: 32,
         ..COLLECTIVE
     },
@@ -178,11 +179,10 @@ mod tests {
 
     #[test]
     fn a_kernel_has_the_family_with_the_longest_prefix() {
-        assert_eq!(Family::of("symmem_reduce_f32").unwrap().threads, 512);
-        assert_eq!(
-            Family::of("symmem_reduce_packets_f32").unwrap().threads,
-            256
-        );
+        let threads = |kernel| Family::of(kernel).unwrap().threads;
+        assert_eq!(threads("symmem_reduce_f32"), Some(512));
+        assert_eq!(threads("symmem_reduce_packets_f32"), Some(256));
+        assert_eq!(threads("symmem_gathered_gemm_f16_rows"), None);
         assert_eq!(Family::of("symmem_copy_vector").unwrap().links, 1);
         assert!(Family::of("symmem_wait").is_none());
     }

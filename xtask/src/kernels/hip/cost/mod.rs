@@ -50,9 +50,9 @@ pub struct Options {
     /// A code object of another program, `NAME.TARGET.co`, whose GEMMs have blocks of --threads and --shared-bytes.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Threads of a block of the kernels in --file.
-    #[arg(long, default_value_t = 512)]
-    threads: u32,
+    /// Threads of a block of the kernels in --file, in place of as many as they were compiled for.
+    #[arg(long)]
+    threads: Option<u32>,
     /// Bytes of shared memory that a launch of the kernels in --file adds.
     #[arg(long, default_value_t = 0)]
     shared_bytes: u32,
@@ -101,13 +101,11 @@ fn of_committed(analyzer: &Analyzer, options: &Options) -> Result<Vec<Cost>> {
 }
 
 /// Kernels that stand for those like them.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 9] = [
     "symmem_copy_vector",
     "symmem_move",
     "symmem_move_packets",
     "symmem_exchange",
-    "symmem_gathered_gemm_f16_rows",
-    "symmem_gathered_gemm_f16_columns",
     "symmem_reduce_bf16",
     "symmem_reduce_f32",
     "symmem_reduce_f8_e4m3",
@@ -118,7 +116,8 @@ const SHOWN: [&str; 11] = [
 fn is_wanted(kernel: &str, prefix: Option<&str>) -> bool {
     match prefix {
         Some(prefix) => kernel.starts_with(prefix),
-        None => SHOWN.contains(&kernel),
+        // Kernels for bf16 differ from these in the type of their matrix instructions.
+        None => SHOWN.contains(&kernel) || kernel.starts_with("symmem_gathered_gemm_f16_"),
     }
 }
 

@@ -100,16 +100,15 @@ pub fn costs(analyzer: &Analyzer, subject: &Subject<'_>) -> Result<Vec<Cost>> {
     let family = &subject.family;
     let shared_bytes = subject.kernel.shared_bytes as u32 + family.shared_bytes;
     let registers = subject.kernel.registers as u32;
-    let room = device
-        .blocks(family.threads, registers, shared_bytes)
-        .max(1);
+    let threads = family.threads.unwrap_or(subject.kernel.threads as u32);
+    let room = device.blocks(threads, registers, shared_bytes).max(1);
     // Movers and copies have a block on each compute unit; a GEMM's grid has one for each as well.
     let blocks = room.min(1);
     let mut costs = Vec::new();
     for route in routes(device, family) {
         let occupancy = Occupancy {
             blocks,
-            threads: family.threads,
+            threads,
             staggered: found.staggered,
             shared_latency: device.shared_latency,
             loads: route.loads,
@@ -119,7 +118,7 @@ pub fn costs(analyzer: &Analyzer, subject: &Subject<'_>) -> Result<Vec<Cost>> {
         let Some(steady) = waves::run(&steps, occupancy) else {
             continue;
         };
-        let waves = blocks * family.threads.div_ceil(super::devices::LANES);
+        let waves = blocks * threads.div_ceil(super::devices::LANES);
         let count = |unit: Unit| steps.iter().filter(|step| step.unit == unit).count();
         costs.push(Cost {
             kernel: subject.kernel.name.clone(),
