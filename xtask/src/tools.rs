@@ -78,6 +78,14 @@ pub fn objdump() -> Result<PathBuf> {
     })
 }
 
+/// Finds llvm-mca: `SYMMEM_MCA`, or on `PATH`.
+pub fn mca() -> Result<PathBuf> {
+    find("SYMMEM_MCA", &["llvm-mca-22", "llvm-mca"]).ok_or(Error::ToolMissing {
+        tool: "llvm-mca",
+        advice: "install llvm-22, or set SYMMEM_MCA",
+    })
+}
+
 /// Finds the zstd command: `SYMMEM_ZSTD`, or on `PATH`.
 pub fn zstd() -> Result<PathBuf> {
     find("SYMMEM_ZSTD", &["zstd"]).ok_or(Error::ToolMissing {

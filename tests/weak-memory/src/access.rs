@@ -1,5 +1,6 @@
 //! Memory accesses: what happens at issue, and at completion.
 
+use crate::banks;
 use crate::machine::{Core, Fault};
 use crate::memory::Reach;
 use crate::operation::{Address, Modifiers, Operation, Update};
@@ -210,6 +211,7 @@ impl Core {
                 wave.check(Registers::Vector(address..address + 1))?;
                 let registers = Registers::Vector(destination..destination + offsets.len());
                 wave.check(registers.clone())?;
+                self.count_clocks(wave, address, offsets, false);
                 for lane in wave.lanes() {
                     // The address may be in one of the registers that the load overwrites.
                     let base = wave.vectors[address][lane] as usize;
@@ -226,6 +228,8 @@ impl Core {
             }
             Operation::SharedStore { address, ref words } => {
                 wave.check(Registers::Vector(address..address + 1))?;
+                let offsets: Vec<usize> = words.iter().map(|&(_, offset)| offset).collect();
+                self.count_clocks(wave, address, &offsets, true);
                 for &(source, offset) in words {
                     wave.check(Registers::Vector(source..source + 1))?;
                     for lane in wave.lanes() {
@@ -243,6 +247,32 @@ impl Core {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Counts the clocks of the instruction that a wave executes. Of two accesses in one instruction, each is counted.
+    fn count_clocks(&mut self, wave: &Wave, address: usize, offsets: &[usize], stores: bool) {
+        let instruction = &wave.program.instructions[wave.next - 1];
+        let name = instruction.text.split(' ').next().unwrap_or_default();
+        let halves = if name.contains("2_b") { 2 } else { 1 };
+        let words = (offsets.len() / halves).max(1);
+        let (mut most, mut least) = (0, 0);
+        for part in offsets.chunks(words) {
+            let lanes = wave.lanes().map(|lane| {
+                let base = wave.vectors[address][lane] as usize;
+                (lane, base + part[0])
+            });
+            let lanes: Vec<(usize, usize)> = lanes.collect();
+            let (clocks, free) = banks::clocks(wave.program.target, stores, words, &lanes);
+            most += clocks;
+            least += free;
+        }
+        let place = (wave.program.name.clone(), instruction.offset);
+        let clocks = banks::Clocks {
+            executions: 1,
+            most,
+            least,
+        };
+        banks::add(&mut self.shared_accesses, [(place, clocks)].into());
     }
 
     fn shared(&mut self, wave: &Wave) -> Result<&mut Vec<u8>, Fault> {

@@ -9,6 +9,7 @@
 #![allow(missing_docs)] // Of fields whose name says it.
 
 mod access;
+pub mod banks;
 pub mod decode;
 pub mod machine;
 pub mod memory;

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use symmem_kernels_hip::{Launch, Target};
 
 use crate::Error;
+use crate::banks::SharedAccesses;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
 use crate::pending::{Dirtied, Kind};
@@ -109,6 +110,8 @@ pub struct Core {
     pub accesses: u64,
     /// Lines in a level 2 cache that no write-back has covered, by the block (its level 1 cache) that stored them.
     pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
+    /// Clocks of accesses to shared memory.
+    pub shared_accesses: SharedAccesses,
     /// A description of each store's issue.
     stores: Vec<String>,
 }
@@ -173,6 +176,7 @@ impl Machine {
                 shared: HashMap::new(),
                 accesses: 0,
                 dirtied: HashMap::new(),
+                shared_accesses: SharedAccesses::new(),
                 stores: Vec::new(),
             },
             purpose,
@@ -188,6 +192,11 @@ impl Machine {
     /// Returns all memory, to set it up and to read the results of a run.
     pub fn memory(&mut self) -> &mut Memory {
         &mut self.core.memory
+    }
+
+    /// Returns the clocks of all accesses to shared memory so far, by instruction.
+    pub fn shared_accesses(&self) -> SharedAccesses {
+        self.core.shared_accesses.clone()
     }
 
     /// Appends a grid to a rank's stream.

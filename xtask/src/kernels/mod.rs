@@ -41,6 +41,8 @@ pub enum Command {
         #[arg(long)]
         file: Option<PathBuf>,
     },
+    /// Print what a model of AMD's devices says of the kernels' loops: clocks, busy units, bytes in flight, rates.
+    Cost(hip::cost::Options),
     /// Check with every named assembler that the multicast instructions in the artefacts assemble for all targets
     /// with multicast, and that similar forms outside of the instruction set are rejected.
     Multimem,
@@ -60,6 +62,7 @@ pub fn run(command: Command) -> Result<()> {
                 ptx::lint::run(Some(&file))
             }
         }
+        Command::Cost(options) => hip::cost::run(&options),
         Command::Multimem => ptx::multimem::run(),
         Command::Lint { only, file: None } => each(only, |family| match family {
             Family::Ptx => ptx::lint::run(None),

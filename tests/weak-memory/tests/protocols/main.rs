@@ -90,6 +90,39 @@ protocols! {
     rows_with_a_residual_in_lamport_packets_hold: 13,
 }
 
+/// `cargo xtask kernels cost` reads the clocks from the file that `SYMMEM_SHARED_CLOCKS` names.
+#[test]
+fn accesses_of_products_to_shared_memory_take_at_most_twice_their_clocks() {
+    if !installed() {
+        return;
+    }
+    let mut text = String::new();
+    let mut slow = Vec::new();
+    for target in Target::ALL {
+        let kernels = Kernels::load(&SCENARIOS[7], target).unwrap();
+        // The options of a product, such as the order of B, are bits of the seed.
+        for seed in 0..8 {
+            (SCENARIOS[7].run)(&kernels, seed).unwrap();
+        }
+        for ((kernel, offset), clocks) in kernels.shared_accesses.borrow().iter() {
+            let (target, most, least) = (target.name(), clocks.most, clocks.least);
+            let _ = writeln!(text, "{target} {kernel} {offset} {most} {least}");
+            if kernel.contains("_gemm_") && most > 2 * least {
+                slow.push(format!("{target} {kernel}+{offset:#x}: {most} for {least}"));
+            }
+        }
+        let products = SCENARIOS[7].kernels.iter();
+        for kernel in products.filter(|kernel| kernel.contains("_gemm_")) {
+            let line = format!("{} {kernel} ", target.name());
+            assert!(text.contains(&line), "{line}: nothing was counted");
+        }
+    }
+    if let Some(path) = std::env::var_os("SYMMEM_SHARED_CLOCKS") {
+        std::fs::write(path, text).unwrap();
+    }
+    assert_eq!(slow, [""; 0]);
+}
+
 /// Returns what a removed instruction does. A wait for global memory still waits for scalar loads.
 fn removed(operation: &Operation) -> Operation {
     match *operation {

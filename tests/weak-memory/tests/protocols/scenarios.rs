@@ -1,10 +1,12 @@
 //! Programs of several ranks for each protocol. In each, a rank stores and signals, and the other loads.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, Target};
 use symmem_weak_memory::Error;
+use symmem_weak_memory::banks::{self, SharedAccesses};
 use symmem_weak_memory::machine::{Grid, Machine};
 use symmem_weak_memory::operation::Operation;
 use symmem_weak_memory::program::{Instruction, Program};
@@ -105,6 +107,8 @@ pub const SCENARIOS: [Scenario; 14] = [
 pub struct Kernels {
     target: Target,
     programs: HashMap<String, Rc<Program>>,
+    /// Clocks of accesses to shared memory in all runs.
+    pub shared_accesses: RefCell<SharedAccesses>,
 }
 
 impl Kernels {
@@ -115,7 +119,11 @@ impl Kernels {
             .iter()
             .map(load)
             .collect::<Result<_, Error>>()?;
-        Ok(Self { target, programs })
+        Ok(Self {
+            target,
+            programs,
+            shared_accesses: RefCell::default(),
+        })
     }
 
     /// Changes instructions of a kernel and returns how many were changed.
@@ -258,6 +266,8 @@ impl<'a> World<'a> {
     /// Runs everything and compares memory with `expected`.
     fn run(mut self, expected: &[(u64, Vec<u8>)]) -> Result<(), Error> {
         self.machine.run()?;
+        let accesses = self.machine.shared_accesses();
+        banks::add(&mut self.kernels.shared_accesses.borrow_mut(), accesses);
         for (base, bytes) in expected {
             let found = self.machine.memory().read(*base, bytes.len());
             if let Some(at) = (0..bytes.len()).find(|at| found[*at] != bytes[*at]) {

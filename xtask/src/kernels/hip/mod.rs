@@ -1,6 +1,7 @@
 //! The artefacts of `kernels-hip`: code objects for AMD GPUs.
 
 pub mod compile;
+pub mod cost;
 mod isa;
 mod lint;
 mod metadata;

@@ -38,6 +38,8 @@ pub struct Kernel {
     pub scalar_spills: u64,
     pub vector_spills: u64,
     pub wave: u64,
+    /// Vector registers of a lane, including accumulation registers.
+    pub registers: u64,
     pub threads: u64,
 }
 
@@ -135,6 +137,7 @@ fn kernel(value: &Value) -> std::result::Result<Kernel, String> {
         scalar_spills: number(value, ".sgpr_spill_count")?,
         vector_spills: number(value, ".vgpr_spill_count")?,
         wave: number(value, ".wavefront_size")?,
+        registers: number(value, ".vgpr_count")?,
         threads: number(value, ".max_flat_workgroup_size")?,
     })
 }
