@@ -91,13 +91,11 @@ pub fn structs() -> Vec<Struct> {
             handle = handle,
             size = size,
             flags = flags,
-            reserved = reserved,
         }),
         layout!(structs::ExternalBuffer, hipExternalMemoryBufferDesc {
             offset = offset,
             size = size,
             flags = flags,
-            reserved = reserved,
         }),
         layout!(structs::AccessDescription, hipMemAccessDesc {
             location = location,
