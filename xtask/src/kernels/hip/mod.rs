@@ -3,8 +3,10 @@
 pub mod compile;
 mod isa;
 mod lint;
+mod loops;
 mod metadata;
 mod object;
+mod registers;
 #[cfg(test)]
 mod tests;
 
