@@ -11,6 +11,10 @@
 //! - On every path from such a loop to the next barrier, ordinary load or end, the caches are invalidated, unless flag and
 //!   data are one packet or the wait gave up.
 //! - A loop that waits for a packet looks at both halves.
+//! - A block barrier stands between a block's stores and a flag that one thread publishes for them, and before an arrival
+//!   that it counts ([`arrivals`]). The value of an atomic is waited for; a write-back comes before an arrival and an
+//!   invalidation behind it.
+//! - A send of packets to several peers does not wait between them ([`sends`]; not applied yet).
 //! - The loops of copies and reductions load and store 16 bytes at a time.
 //! - GEMM kernels use matrix instructions in a loop.
 //! - No scratch memory, no flat accesses (which show a lost address space), and no calls, which the analysis does not
@@ -18,7 +22,9 @@
 //!
 //! Source for the instructions: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
 
+mod arrivals;
 mod decisions;
+mod sends;
 mod spins;
 
 use super::isa::{Access, Function, Instruction};
@@ -121,6 +127,9 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             .into_iter()
             .chain(code.order(publications))
             .chain(code.spins())
+            .chain(code.whole_blocks(publications))
+            .chain(code.arrivals())
+            .chain(code.sends())
             .chain(code.vectors())
             .chain(code.products())
             .chain(code.published(publications));

@@ -273,4 +273,6 @@ fn catches_a_kernel_of_which_nothing_was_read() {
     );
 }
 
+mod arrivals;
+mod sends;
 mod spins;
