@@ -81,14 +81,14 @@ impl Registers {
     }
 
     pub fn with(mut self, other: Self) -> Self {
-        for (word, more) in self.0.iter_mut().zip(other.0) {
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
             *word |= more;
         }
         self
     }
 
     pub fn without(mut self, other: Self) -> Self {
-        for (word, less) in self.0.iter_mut().zip(other.0) {
+        for (word, less) in self.0.iter_mut().zip(&other.0) {
             *word &= !less;
         }
         self
@@ -97,7 +97,7 @@ impl Registers {
     pub fn meets(&self, other: Self) -> bool {
         self.0
             .iter()
-            .zip(other.0)
+            .zip(&other.0)
             .any(|(word, more)| word & more != 0)
     }
 
