@@ -116,23 +116,21 @@ impl Core {
             } => {
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
                 let data = data(wave, source, skipped, bytes, &lanes)?;
-                let store = self.record(wave);
-                for (_, address) in &lanes {
-                    self.memory.issue(*address, bytes, store);
-                }
                 let uncached = self.is_uncached(&lanes);
-                self.push(
-                    wave,
-                    Pending {
-                        kind: Kind::Store,
-                        reach: reach(wave.program.target, Direction::Store, modifiers, uncached),
-                        lanes,
-                        bytes,
-                        data,
-                        store,
-                        ..Pending::default()
-                    },
-                );
+                let mut pending = Pending {
+                    kind: Kind::Store,
+                    reach: reach(wave.program.target, Direction::Store, modifiers, uncached),
+                    lanes,
+                    bytes,
+                    data,
+                    ..Pending::default()
+                };
+                self.complete_loads_before(wave, &pending)?;
+                pending.store = self.record(wave);
+                for (_, address) in &pending.lanes {
+                    self.memory.issue(*address, bytes, pending.store);
+                }
+                self.push(wave, pending);
             }
             Operation::Atomic {
                 update,
@@ -273,6 +271,21 @@ impl Core {
             least,
         };
         banks::add(&mut self.shared_accesses, [(place, clocks)].into());
+    }
+
+    /// Completes the wave's loads of bytes that a store is about to change: they need not see it, though it is newer.
+    fn complete_loads_before(&mut self, wave: &mut Wave, store: &Pending) -> Result<(), Fault> {
+        let waits = |each: &Pending| each.is_load() && each.meets(store);
+        while let Some(mut first) = wave.pending.iter().position(waits) {
+            let pending = &wave.pending;
+            while let Some(before) =
+                (0..first).find(|&each| pending[each].holds_up(&pending[first]))
+            {
+                first = before;
+            }
+            self.complete(wave, first)?;
+        }
+        Ok(())
     }
 
     fn shared(&mut self, wave: &Wave) -> Result<&mut Vec<u8>, Fault> {

@@ -56,15 +56,23 @@ impl Default for Pending {
 impl Pending {
     /// Whether `later`, which was issued after this access, must not complete before it.
     pub fn holds_up(&self, later: &Self) -> bool {
-        let is_load = |pending: &Self| matches!(pending.kind, Kind::Load { .. });
         if matches!(later.kind, Kind::WriteBack { .. }) {
             // A write-back covers its wave's earlier stores.
-            return !is_load(self);
+            return !self.is_load();
         }
-        if matches!(self.kind, Kind::WriteBack { .. }) || (is_load(self) && is_load(later)) {
+        if matches!(self.kind, Kind::WriteBack { .. }) || (self.is_load() && later.is_load()) {
             return false;
         }
         // A wave's accesses to the same byte stay in order.
+        self.meets(later)
+    }
+
+    pub fn is_load(&self) -> bool {
+        matches!(self.kind, Kind::Load { .. })
+    }
+
+    /// Whether both access a byte.
+    pub fn meets(&self, later: &Self) -> bool {
         self.lanes.iter().any(|(_, here)| {
             later.lanes.iter().any(|(_, there)| {
                 *here < there + later.bytes as u64 && *there < here + self.bytes as u64

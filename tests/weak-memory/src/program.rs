@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn an_instruction_that_is_not_modeled_is_named() {
-        let text = "0 <kernel>:\n\tv_mov_b32_e32 v0, 0 // 000000001000: 7E000280\n\tv_perm_b32 v0, v1, v2, v3 // 000000001004: D1ED0000\n";
+        let text = "0 <kernel>:\n\tv_mov_b32_e32 v0, 0 // 000000001000: 7E000280\n\tv_sad_u8 v0, v1, v2, v3 // 000000001004: D1ED0000\n";
         let error = parse(text, "kernel").unwrap_err().to_string();
-        assert!(error.starts_with("kernel+0x4: v_perm_b32"), "{error}");
+        assert!(error.starts_with("kernel+0x4: v_sad_u8"), "{error}");
     }
 
     #[test]

@@ -88,6 +88,19 @@ fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
+/// Returns the bytes of `from` that the bytes of `selector` choose: 0 to 7, 12 for zero, and from 13 on all bits set. The
+/// rest, copies of a sign, do not occur.
+fn chosen_bytes(from: u64, selector: u64) -> u64 {
+    (0..4).fold(0, |word, at| {
+        let byte = match selector >> (8 * at) & 0xff {
+            choice @ 0..8 => from >> (8 * choice) & 0xff,
+            choice if choice < 13 => 0,
+            _ => 0xff,
+        };
+        word | byte << (8 * at)
+    })
+}
+
 /// Returns the function of a mnemonic without its encoding suffix; `None` if it is not modeled.
 pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
     use Source::{Bit, Wide, Word};
@@ -156,6 +169,11 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_bfe_u32" => word!(&[Word, Word, Word], |s| (s[0] >> (s[1] & 31))
             & ((1 << (s[2] & 31)) - 1)),
         "v_and_or_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | s[2]),
+        "v_bfi_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | !s[0] & s[2]),
+        "v_perm_b32" => word!(&[Word, Word, Word], |s| chosen_bytes(
+            s[0] << 32 | s[1],
+            s[2]
+        )),
         "v_or3_b32" => word!(&[Word, Word, Word], |s| s[0] | s[1] | s[2]),
         "v_lshl_or_b32" => word!(&[Word, Word, Word], |s| s[0] << (s[1] & 31) | s[2]),
         "v_min_u32" => word!(&[Word, Word], |s| s[0].min(s[1])),

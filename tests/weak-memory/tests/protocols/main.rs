@@ -5,6 +5,7 @@
 #[path = "../../../support/amount.rs"]
 mod amount;
 mod arguments;
+mod polls;
 mod scenarios;
 
 use std::fmt::Write as _;
@@ -88,6 +89,11 @@ protocols! {
     a_two_shot_sum_in_lamport_packets_holds: 11,
     lamport_packets_from_and_to_one_rank_hold: 12,
     rows_with_a_residual_in_lamport_packets_hold: 13,
+    updates_of_words_and_waits_for_them_hold: 14,
+    steps_between_copy_engines_hold: 15,
+    round_trips_of_puts_with_signals_hold: 16,
+    round_trips_of_packets_hold: 17,
+    an_all_to_all_in_place_holds: 18,
 }
 
 /// `cargo xtask kernels cost` reads the clocks from the file that `SYMMEM_SHARED_CLOCKS` names.
@@ -252,6 +258,11 @@ const PUSH: &Scenario = &SCENARIOS[6];
 const PRODUCT: &Scenario = &SCENARIOS[7];
 const PIECES: &Scenario = &SCENARIOS[9];
 const ROWS: &Scenario = &SCENARIOS[13];
+const WORDS: &Scenario = &SCENARIOS[14];
+const STEPS: &Scenario = &SCENARIOS[15];
+const SIGNALS: &Scenario = &SCENARIOS[16];
+const PACKETS: &Scenario = &SCENARIOS[17];
+const SWAP: &Scenario = &SCENARIOS[18];
 
 #[test]
 fn a_put_that_does_not_write_back_is_found() {
@@ -381,6 +392,57 @@ fn a_move_in_pieces_without_an_invalidation_behind_the_wait_is_found() {
 }
 
 #[test]
+fn a_round_trip_whose_puts_do_not_write_back_is_found() {
+    finds_on(
+        &[Target::Gfx942, Target::Gfx950],
+        SIGNALS,
+        "symmem_latency_signal",
+        |code, index| is_write_back(code, index).then(|| removed(&code[index].operation)),
+        &["inbox", "not written back", "symmem_latency_signal+"],
+    );
+}
+
+#[test]
+fn a_round_trip_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        SIGNALS,
+        "symmem_latency_signal",
+        is_invalidation,
+        &["inbox", "a cache has an older line"],
+    );
+}
+
+#[test]
+fn a_swap_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        SWAP,
+        "symmem_swap",
+        is_invalidation,
+        &["data", "a cache has an older line", "symmem_swap+"],
+    );
+}
+
+#[test]
+fn a_swap_that_does_not_write_back_is_found() {
+    finds(
+        SWAP,
+        "symmem_swap",
+        is_write_back,
+        &["data", "not written back", "symmem_swap+"],
+    );
+}
+
+#[test]
+fn a_result_of_a_word_that_is_stored_before_it_is_there_is_found() {
+    finds(
+        WORDS,
+        "symmem_word_update",
+        is_wait_for_loads,
+        &["symmem_word_update+", "before its load was waited for"],
+    );
+}
+
+#[test]
 fn a_product_whose_movers_do_not_write_back_is_found() {
     finds(
         PRODUCT,
@@ -446,28 +508,4 @@ fn an_invalidation_that_leaves_the_level_2_is_found() {
         leaves,
         &["data", "a cache has an older line"],
     );
-}
-
-#[test]
-fn rows_whose_packets_are_polled_short_of_the_system_are_found() {
-    let short = |code: &[Instruction], index: usize| match code[index].operation.clone() {
-        Operation::Load {
-            destination,
-            bytes,
-            signed,
-            address,
-            mut modifiers,
-        } if modifiers.sc1 || modifiers.glc => {
-            (modifiers.sc0, modifiers.sc1, modifiers.glc) = (false, false, false);
-            Some(Operation::Load {
-                destination,
-                bytes,
-                signed,
-                address,
-                modifiers,
-            })
-        }
-        _ => None,
-    };
-    finds_changed(ROWS, "symmem_reduce_norm_f32", short, &["inbox"]);
 }

@@ -13,9 +13,14 @@ use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
 
+mod exchange;
 mod lamport;
+mod latency;
 mod pieces;
 mod product;
+mod push;
+mod swap;
+mod words;
 
 /// A program for several ranks.
 pub struct Scenario {
@@ -25,7 +30,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 14] = [
+pub const SCENARIOS: [Scenario; 19] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -54,12 +59,12 @@ pub const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "exchange",
         kernels: &["symmem_copy_vector", "symmem_exchange"],
-        run: exchange,
+        run: exchange::exchange,
     },
     Scenario {
         name: "push",
         kernels: &["symmem_copy_vector", "symmem_reduce_push_f32"],
-        run: push,
+        run: push::push,
     },
     Scenario {
         name: "gathered product",
@@ -100,6 +105,31 @@ pub const SCENARIOS: [Scenario; 14] = [
         name: "rows with a residual in Lamport packets",
         kernels: &lamport::NORMS,
         run: lamport::norms,
+    },
+    Scenario {
+        name: "words",
+        kernels: &words::WORDS_AND_STEPS,
+        run: words::words,
+    },
+    Scenario {
+        name: "steps",
+        kernels: &words::STEPS,
+        run: words::steps,
+    },
+    Scenario {
+        name: "latency of signals",
+        kernels: &latency::SIGNAL,
+        run: latency::signals,
+    },
+    Scenario {
+        name: "latency of packets",
+        kernels: &latency::PACKET,
+        run: latency::packets,
+    },
+    Scenario {
+        name: "swap",
+        kernels: &swap::KERNELS,
+        run: swap::swaps,
     },
 ];
 
@@ -455,112 +485,7 @@ fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory; in each round one of the
-/// ranks sends it as memory that only it can address, in more chunks than its staging holds.
-fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const BLOCKS_PER_PEER: usize = 1;
-    const STAGING: u64 = SLOT_BLOCKS * SLOT_BYTES;
-    const CHUNK_BYTES: u32 = 1536;
-    const OWN_ROW: u64 = 0xfffe << 48;
-    let mut world = World::new(kernels, seed);
-    // What other kernels use for packets has room for the chunks.
-    let slots = world.slots(CHUNK_BYTES.into());
-    let data = world.each("data", BYTES as u64, false);
-    let tables = world.each("table", 64, false);
-    for table in &tables {
-        let bytes: Vec<u8> = data.iter().flat_map(|base| base.to_le_bytes()).collect();
-        world.machine.memory().write(*table, &bytes);
-    }
-    let mut expected = Vec::new();
-    for round in 0..2 {
-        let fresh = world.filled(&format!("fresh {round}"), BYTES, round);
-        let received = world.each(&format!("received {round}"), BYTES as u64, false);
-        for rank in 0..RANKS {
-            let to_peer = |value: u64, rest: u64| -> Vec<u64> {
-                (0..RANKS)
-                    .map(|each| if each == rank { rest } else { value })
-                    .collect()
-            };
-            world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
-            let token = match (rank + round) % RANKS {
-                0 => 0,
-                _ => OWN_ROW | data[rank],
-            };
-            let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
-                .table(&to_peer(token, NO_TOKEN), NO_TOKEN)
-                .table(&to_peer(BYTES as u64, 0), 0)
-                .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)
-                .table(&to_peer(BYTES as u64, 0), 0)
-                .longs(&[tables[rank]])
-                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32])
-                .longs(&[STAGING])
-                .words(&[CHUNK_BYTES, 0]);
-            world.launch(
-                rank,
-                "symmem_exchange",
-                RANKS * BLOCKS_PER_PEER + 1,
-                THREADS,
-                arguments,
-            );
-            expected.push((received[rank], pattern(BYTES, 1 - rank, round)));
-        }
-    }
-    world.run(&expected)
-}
-
 /// Returns small whole numbers, whose sums are exact.
 fn number(at: usize, rank: usize, salt: usize) -> f32 {
     ((at * 7 + rank * 1009 + salt * 37) % 4096) as f32
-}
-
-/// All-reduces by push: each rank stores the other's share into its inbox, reduces its own share from there, and stores
-/// the sums at all ranks. There are more pieces than slots, so slots are reused. It runs twice, so that the counters
-/// continue.
-fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const NUMBERS: usize = 500;
-    const SHARE: usize = 4 * NUMBERS;
-    const PIECE_BYTES: u64 = 256;
-    const SLOTS: u64 = 2;
-    /// Words of 32 bytes each, rounded up to a multiple of 128.
-    const WORDS: u64 = ((2 * RANKS as u64 + 1) * 32).next_multiple_of(128);
-    const CHANNEL_BYTES: u64 = WORDS + (RANKS as u64 - 1) * SLOTS * PIECE_BYTES;
-    let mut world = World::new(kernels, seed);
-    let slots = world.slots(0);
-    let inboxes = world.each("inbox", BLOCKS as u64 * CHANNEL_BYTES, true);
-    let data = world.each("data", (SHARE * RANKS) as u64, false);
-    let results = world.each("result", (SHARE * RANKS) as u64, false);
-    let mut expected = Vec::new();
-    for round in 0..2 {
-        let fresh = world.each(&format!("fresh {round}"), (SHARE * RANKS) as u64, false);
-        let taken = world.each(&format!("taken {round}"), (SHARE * RANKS) as u64, false);
-        let bytes = |value: &dyn Fn(usize) -> f32| -> Vec<u8> {
-            let all = (0..NUMBERS * RANKS).map(value);
-            all.flat_map(f32::to_le_bytes).collect()
-        };
-        for (rank, base) in fresh.iter().enumerate() {
-            let numbers = bytes(&|at| number(at, rank, round));
-            world.machine.memory().write(*base, &numbers);
-        }
-        for rank in 0..RANKS {
-            let share = |base: u64, of: usize| base + (of * SHARE) as u64;
-            let own: Vec<u64> = data.iter().map(|base| share(*base, rank)).collect();
-            let stored: Vec<u64> = results.iter().map(|base| share(*base, rank)).collect();
-            let pushed: Vec<u64> = (0..RANKS).map(|of| share(data[rank], of)).collect();
-            world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
-            let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
-                .reduce(&own, &stored, NUMBERS as u64, SUM_OF_F32)
-                .table(&pushed, 0)
-                .table(&[NUMBERS as u64; RANKS], 0)
-                .table(&inboxes, 0)
-                .longs(&[CHANNEL_BYTES])
-                .words(&[BLOCKS as u32, SLOTS as u32, PIECE_BYTES as u32, 1]);
-            world.launch(rank, "symmem_reduce_push_f32", BLOCKS, THREADS, arguments);
-            world.copy(rank, taken[rank], results[rank], SHARE * RANKS, NO_SIGNAL);
-            let sums = bytes(&|at| (0..RANKS).map(|each| number(at, each, round)).sum());
-            expected.push((taken[rank], sums));
-        }
-    }
-    world.run(&expected)
 }

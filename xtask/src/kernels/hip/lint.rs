@@ -7,13 +7,25 @@
 //! - Where the sources publish a flag (marked in the code object), a system write-back and its wait come directly before,
 //!   and the flag's store has system scope. No marked place is missing.
 //! - Accesses beyond the wave's own cache have system scope, as have write-backs, invalidations and atomics.
-//! - The caches are invalidated after a loop that waits for a flag, unless flag and data are one packet.
+//! - A loop that waits for a value loads it with system scope ([`spins`], by the data flow in [`decisions`]).
+//! - On every path from such a loop to the next barrier, ordinary load or end, the caches are invalidated, unless flag and
+//!   data are one packet or the wait gave up.
+//! - A loop that waits for a packet looks at both halves.
+//! - A block barrier stands between a block's stores and a flag that one thread publishes for them, and before an arrival
+//!   that it counts ([`arrivals`]). The value of an atomic is waited for; a write-back comes before an arrival and an
+//!   invalidation behind it.
+//! - A send of packets to several peers does not wait between them ([`sends`]; not applied yet).
 //! - The loops of copies and reductions load and store 16 bytes at a time.
 //! - GEMM kernels use matrix instructions in a loop.
 //! - No scratch memory, no flat accesses (which show a lost address space), and no calls, which the analysis does not
 //!   follow.
 //!
 //! Source for the instructions: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+
+mod arrivals;
+mod decisions;
+mod sends;
+mod spins;
 
 use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
@@ -115,6 +127,9 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             .into_iter()
             .chain(code.order(publications))
             .chain(code.spins())
+            .chain(code.whole_blocks(publications))
+            .chain(code.arrivals())
+            .chain(code.sends())
             .chain(code.vectors())
             .chain(code.products())
             .chain(code.published(publications));
@@ -296,31 +311,6 @@ impl Code<'_> {
         is_flag_store(index) || !self.reaches(index, misses)
     }
 
-    /// Checks that an invalidation follows each loop that waits for a flag, before the next block barrier. Packets need
-    /// none.
-    fn spins(&self) -> Vec<Complaint> {
-        if carries_flags(&self.function.name) {
-            return Vec::new();
-        }
-        self.instructions()
-            .filter(|(index, instruction)| {
-                self.is_flag_load(instruction) && self.is_in_loop(*index)
-            })
-            .filter(|(index, _)| {
-                !self.reaches(*index, |each| {
-                    if self.is_invalidation(each) {
-                        Step::Found
-                    } else if self.function.instructions[each].mnemonic == "s_barrier" {
-                        Step::Stop
-                    } else {
-                        Step::On
-                    }
-                })
-            })
-            .map(|(index, _)| (index, "no invalidation after a loop that waits for a flag"))
-            .collect()
-    }
-
     /// Checks that GEMM kernels multiply with matrix instructions in a loop.
     fn products(&self) -> Option<Complaint> {
         let multiplies = |(index, instruction): (usize, &Instruction)| {
@@ -385,6 +375,7 @@ impl Code<'_> {
                 Step::Found => return true,
                 Step::Stop => {}
                 Step::On => work.extend(&self.successors[each]),
+                Step::Fall => work.push(each + 1),
             }
         }
         false
@@ -395,6 +386,8 @@ enum Step {
     Found,
     Stop,
     On,
+    /// Only to the next instruction, not to a branch's target.
+    Fall,
 }
 
 fn transfer(instruction: &Instruction, mut facts: u8) -> u8 {

@@ -4,8 +4,10 @@ pub mod compile;
 pub mod cost;
 mod isa;
 mod lint;
+mod loops;
 mod metadata;
 mod object;
+mod registers;
 #[cfg(test)]
 mod tests;
 

@@ -165,6 +165,49 @@ fn a_wait_without_an_acquire_is_caught() {
 }
 
 #[test]
+fn a_spin_on_an_ordinary_load_is_caught() {
+    let source = |planted: bool| {
+        let load = if planted {
+            "arch::load(word)"
+        } else {
+            "arch::load_flag(word)"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) get) {{
+               const uint32* word = pointer<const uint32>(get.signal.word);
+               if (arch::thread_index() == 0) {{
+                 while ({load} != 1) asm volatile(\"s_sleep 1\" ::: \"memory\");
+                 arch::acquire_flag(word);
+               }}
+               arch::block_barrier();
+               arch::store(pointer<uint64>(get.destination) + arch::thread_index(), arch::load(pointer<const uint64>(get.source) + arch::thread_index()));
+             }}"
+        )
+    };
+    catches("planted-spin", source, "below system scope");
+}
+
+#[test]
+fn a_signal_without_the_blocks_barrier_is_caught() {
+    let source = |planted: bool| {
+        let barrier = if planted {
+            ""
+        } else {
+            "arch::block_barrier();"
+        };
+        format!(
+            "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
+               arch::store(pointer<arch::Vector16>(put.destination) + arch::thread_index(), arch::load(pointer<const arch::Vector16>(put.source) + arch::thread_index()));
+               arch::release_wave();
+               {barrier}
+               if (arch::thread_index() == 0) arch::publish_flag(pointer<uint32>(put.signal.word), 1u);
+             }}"
+        )
+    };
+    catches("planted-barrier", source, "without a block barrier");
+}
+
+#[test]
 fn an_array_that_is_not_in_registers_is_caught() {
     let source = |planted: bool| {
         let index = if planted { "put.bytes" } else { "0" };

@@ -239,56 +239,6 @@ fn catches_accesses_below_system_scope() {
 }
 
 #[test]
-fn catches_a_wait_that_does_not_invalidate() {
-    let wait = |acquire| {
-        [
-            SPIN,
-            DRAIN,
-            "s_cbranch_vccz 1 @0",
-            acquire,
-            "s_barrier",
-            "s_endpgm",
-        ]
-    };
-    assert_eq!(complaints(&wait("buffer_inv sc0 sc1")), [""; 0]);
-    one(complaints(&wait("s_nop 0")), "no invalidation");
-    // Too late: other waves have continued after the barrier.
-    one(
-        complaints(&[
-            SPIN,
-            DRAIN,
-            "s_cbranch_vccz 1 @0",
-            "s_barrier",
-            "buffer_inv sc0 sc1",
-            "s_endpgm",
-        ]),
-        "no invalidation",
-    );
-    let old = |acquire| {
-        let spin = "global_load_dword v2, v[0:1], off glc";
-        let code = [
-            spin,
-            DRAIN,
-            "s_cbranch_vccz 1 @0",
-            "buffer_invl2",
-            acquire,
-            "s_endpgm",
-        ];
-        complaints_of("kernel", "gfx90a", &code, &[])
-    };
-    assert_eq!(old("buffer_wbinvl1_vol"), [""; 0]);
-    one(old("s_nop 0"), "no invalidation");
-    // Packets carry their flags.
-    assert_eq!(
-        complaints_of("symmem_latency_packet", "gfx942", &wait("s_nop 0"), &[])
-            .into_iter()
-            .filter(|each| each.contains("invalidation"))
-            .count(),
-        0
-    );
-}
-
-#[test]
 fn catches_scratch_memory_flat_accesses_and_calls() {
     one(
         complaints(&["scratch_load_dword v1, off, s0", "s_endpgm"]),
@@ -322,3 +272,7 @@ fn catches_a_kernel_of_which_nothing_was_read() {
         "no machine code",
     );
 }
+
+mod arrivals;
+mod sends;
+mod spins;

@@ -1,0 +1,57 @@
+//! Messages between pairs of ranks, announced by packets that say where they lie.
+
+use super::*;
+
+/// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory; in each round one of the
+/// ranks sends it as memory that only it can address, in more chunks than its staging holds.
+pub fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const BLOCKS_PER_PEER: usize = 1;
+    const STAGING: u64 = SLOT_BLOCKS * SLOT_BYTES;
+    const CHUNK_BYTES: u32 = 1536;
+    const OWN_ROW: u64 = 0xfffe << 48;
+    let mut world = World::new(kernels, seed);
+    // What other kernels use for packets has room for the chunks.
+    let slots = world.slots(CHUNK_BYTES.into());
+    let data = world.each("data", BYTES as u64, false);
+    let tables = world.each("table", 64, false);
+    for table in &tables {
+        let bytes: Vec<u8> = data.iter().flat_map(|base| base.to_le_bytes()).collect();
+        world.machine.memory().write(*table, &bytes);
+    }
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let fresh = world.filled(&format!("fresh {round}"), BYTES, round);
+        let received = world.each(&format!("received {round}"), BYTES as u64, false);
+        for rank in 0..RANKS {
+            let to_peer = |value: u64, rest: u64| -> Vec<u64> {
+                (0..RANKS)
+                    .map(|each| if each == rank { rest } else { value })
+                    .collect()
+            };
+            world.copy(rank, data[rank], fresh[rank], BYTES, NO_SIGNAL);
+            let token = match (rank + round) % RANKS {
+                0 => 0,
+                _ => OWN_ROW | data[rank],
+            };
+            let arguments = Arguments::default()
+                .group(world.abort, &slots, 0, rank)
+                .table(&to_peer(token, NO_TOKEN), NO_TOKEN)
+                .table(&to_peer(BYTES as u64, 0), 0)
+                .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)
+                .table(&to_peer(BYTES as u64, 0), 0)
+                .longs(&[tables[rank]])
+                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32])
+                .longs(&[STAGING])
+                .words(&[CHUNK_BYTES, 0]);
+            world.launch(
+                rank,
+                "symmem_exchange",
+                RANKS * BLOCKS_PER_PEER + 1,
+                THREADS,
+                arguments,
+            );
+            expected.push((received[rank], pattern(BYTES, 1 - rank, round)));
+        }
+    }
+    world.run(&expected)
+}
