@@ -5,6 +5,7 @@
 #[path = "../../../support/amount.rs"]
 mod amount;
 mod arguments;
+mod mutant;
 mod scenarios;
 
 use std::fmt::Write as _;

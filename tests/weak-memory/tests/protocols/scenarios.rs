@@ -109,7 +109,19 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn load(scenario: &Scenario, target: Target) -> Result<Self, Error> {
-        let load = |name: &&str| Ok((name.to_string(), Rc::new(Program::load(name, target)?)));
+        Self::load_with(scenario, target, |_| None)
+    }
+
+    /// Loads the kernels of a scenario, those that `instead` returns in place of the committed ones.
+    pub fn load_with(
+        scenario: &Scenario,
+        target: Target,
+        instead: impl Fn(&str) -> Option<Result<Program, Error>>,
+    ) -> Result<Self, Error> {
+        let load = |name: &&str| {
+            let program = instead(name).unwrap_or_else(|| Program::load(name, target))?;
+            Ok((name.to_string(), Rc::new(program)))
+        };
         let programs = scenario
             .kernels
             .iter()

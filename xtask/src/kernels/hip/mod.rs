@@ -82,17 +82,29 @@ pub fn lint_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the violations in a code object, one line each.
-fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
+/// Returns the violations in the machine code of a code object, one line each: those of [`lint`] without its metadata.
+pub fn lint_code(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
     let object = object::read(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let functions = disassemble(objdump, path, target)?;
+    Ok(lint::lint(&name, target, &functions, &object.publications))
+}
+
+fn disassemble(objdump: &Path, path: &Path, target: &str) -> Result<Vec<isa::Function>> {
     let text = tools::output(
         Command::new(objdump)
             .arg("--disassemble")
             .arg(format!("--mcpu={target}"))
             .arg(path),
     )?;
-    let functions = isa::parse(&text);
+    Ok(isa::parse(&text))
+}
+
+/// Returns the violations in a code object, one line each.
+fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
+    let object = object::read(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let functions = disassemble(objdump, path, target)?;
     let kernels = object.kernels.iter().map(|kernel| kernel.name.as_str());
     let mut found = metadata::lint(&name, target, owner, &object);
     found.extend(lint::unread(&name, kernels, &functions));

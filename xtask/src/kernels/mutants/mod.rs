@@ -1,0 +1,233 @@
+//! `cargo xtask kernels mutate`: plants faults in the sources of AMD's kernels, one at a time, and checks that each is
+//! found. It measures what the lint and the interpreter are worth.
+
+mod equivalent;
+mod generate;
+mod judge;
+mod report;
+mod slices;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::hip::compile::TARGETS;
+use crate::error::{Error, Result};
+use crate::tools::{Scratch, side_by_side};
+use equivalent::Equivalent;
+use generate::Mutant;
+use judge::{Judge, Judgement, Verdict};
+use slices::{SLICES, Slice};
+
+/// A header in more slices than this is judged for one target in each of them, unless all are asked for.
+const SHARED: usize = 3;
+
+/// The command's options.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Judge a sample of this many cases.
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Which sample.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only kernels of this module or slice of one, such as `reduce_push` or `collective/swap`.
+    #[arg(long)]
+    family: Option<String>,
+    /// Only this target.
+    #[arg(long, value_parser = TARGETS)]
+    target: Option<String>,
+    /// Only mutants whose description contains this, such as `group.h` or `:drop`.
+    #[arg(long)]
+    only: Option<String>,
+    /// Judge mutants of headers that most kernels share for all targets. Without it each is judged in every family, in
+    /// each for one target.
+    #[arg(long)]
+    all: bool,
+    /// Schedules of the interpreter for each scenario.
+    #[arg(long, default_value_t = 24)]
+    schedules: u64,
+    /// Print the mutants and judge none.
+    #[arg(long)]
+    list: bool,
+    /// Write all verdicts into this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// A mutant in kernels of one family, for one target.
+pub struct Case<'a> {
+    pub mutant: &'a Mutant,
+    pub slice: &'static Slice,
+    pub target: &'static str,
+}
+
+/// Runs the command; blocks until all is judged.
+pub fn run(options: &Options) -> Result<()> {
+    let start = Instant::now();
+    let sources = all_sources()?;
+    let mut mutants = Vec::new();
+    for file in sources.keys() {
+        mutants.extend(generate::mutants(file, &slices::read(file)?));
+    }
+    let listed = equivalent::read()?;
+    let mut wrong = unknown(&listed, &mutants);
+    let cases = chosen(options, &sources, &mutants);
+    if options.list {
+        for mutant in &mutants {
+            println!("{mutant}");
+        }
+        println!("{} mutants, {} cases", mutants.len(), cases.len());
+        return verdict(wrong);
+    }
+
+    let scratch = Scratch::new("kernels-mutate")?;
+    let slices: Vec<&'static Slice> = SLICES
+        .iter()
+        .filter(|slice| cases.iter().any(|case| case.slice.name == slice.name))
+        .collect();
+    let targets: Vec<&'static str> = TARGETS
+        .into_iter()
+        .filter(|target| cases.iter().any(|case| case.target == *target))
+        .collect();
+    let judge = Judge::new(&slices, &targets, options.schedules, scratch.path())?;
+    let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
+    let judgements = side_by_side(&numbered, |(number, case)| {
+        let judgement = judge.judge(case.mutant, *number, case.slice, case.target)?;
+        if judgement.verdict == Verdict::Survived && proof(&listed, case).is_none() {
+            println!(
+                "survived in {} for {}: {} ({})",
+                case.slice.name, case.target, case.mutant, judgement.what
+            );
+        }
+        Ok(judgement)
+    })?;
+    let all: Vec<(&Case, &Judgement)> = cases.iter().zip(&judgements).collect();
+    wrong.extend(complaints(&listed, &all));
+    let summary = report::Summary::of(&all, &listed, start.elapsed());
+    summary.print();
+    if let Some(path) = &options.json {
+        report::write(path, &summary, &all, &listed)?;
+    }
+    verdict(wrong)
+}
+
+fn verdict(wrong: Vec<String>) -> Result<()> {
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Mutants(wrong))
+    }
+}
+
+/// Returns all sources, and the slices that each is part of.
+fn all_sources() -> Result<BTreeMap<String, Vec<&'static Slice>>> {
+    let mut all: BTreeMap<String, Vec<&'static Slice>> = BTreeMap::new();
+    for slice in &SLICES {
+        for source in slice.sources()? {
+            all.entry(source).or_default().push(slice);
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the cases that the options ask for.
+fn chosen<'a>(
+    options: &Options,
+    sources: &BTreeMap<String, Vec<&'static Slice>>,
+    mutants: &'a [Mutant],
+) -> Vec<Case<'a>> {
+    let mut cases = Vec::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        let Some(slices) = sources.get(&mutant.file) else {
+            continue;
+        };
+        for (place, slice) in slices.iter().enumerate() {
+            for (index, target) in TARGETS.into_iter().enumerate() {
+                let in_turn = (number + place) % TARGETS.len() == index;
+                if options.all || options.target.is_some() || slices.len() <= SHARED || in_turn {
+                    cases.push(Case {
+                        mutant,
+                        slice,
+                        target,
+                    });
+                }
+            }
+        }
+    }
+    let named = |given: &Option<String>, names: [&str; 2]| {
+        given
+            .as_ref()
+            .is_none_or(|given| names.contains(&given.as_str()))
+    };
+    cases.retain(|case| {
+        named(&options.family, [case.slice.name, case.slice.module])
+            && named(&options.target, [case.target; 2])
+            && options
+                .only
+                .as_ref()
+                .is_none_or(|only| case.mutant.to_string().contains(only))
+    });
+    if let Some(most) = options.sample {
+        draw(&mut cases, most, options.seed);
+    }
+    cases
+}
+
+/// Keeps `most` of a list, drawn by a seed.
+fn draw<T>(list: &mut Vec<T>, most: usize, seed: u64) {
+    // SplitMix64.
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    };
+    while list.len() > most {
+        let index = next() % list.len() as u64;
+        list.swap_remove(index as usize);
+    }
+}
+
+/// Returns the proof that a case is no fault, if there is one.
+fn proof<'a>(listed: &'a [Equivalent], case: &Case) -> Option<&'a Equivalent> {
+    listed
+        .iter()
+        .find(|each| each.names(case.mutant) && each.covers(case.slice, case.target))
+}
+
+/// Returns the rows of the list that name no mutant.
+fn unknown(listed: &[Equivalent], mutants: &[Mutant]) -> Vec<String> {
+    listed
+        .iter()
+        .filter(|each| !mutants.iter().any(|mutant| each.names(mutant)))
+        .map(|each| {
+            format!(
+                "the list of equivalents names no mutant by {}:{} ({}): `{}`",
+                each.file, each.operator, each.function, each.text
+            )
+        })
+        .collect()
+}
+
+/// Returns the survivors without a proof, and the proofs that are refuted.
+fn complaints(listed: &[Equivalent], all: &[(&Case, &Judgement)]) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for (case, judgement) in all {
+        let proved = proof(listed, case).is_some();
+        let what = match judgement.verdict {
+            Verdict::Survived if !proved => "survives and is not listed",
+            Verdict::Lint | Verdict::Interpreter if proved => "is listed as equivalent and is caught",
+            _ => continue,
+        };
+        found.insert(format!(
+            "{} in {} for {} {what}: {}",
+            case.mutant, case.slice.name, case.target, judgement.what
+        ));
+    }
+    found.into_iter().collect()
+}

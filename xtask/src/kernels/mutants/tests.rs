@@ -1,0 +1,1 @@
+//! The generator, the slices and the list of equivalents.
