@@ -67,7 +67,8 @@ impl Equivalent {
 
     /// Whether the proof is about a slice and a target.
     pub fn covers(&self, slice: &Slice, target: &str) -> bool {
-        let has = |list: &[String], name: &str| list.is_empty() || list.iter().any(|each| each == name);
+        let has =
+            |list: &[String], name: &str| list.is_empty() || list.iter().any(|each| each == name);
         has(&self.slices, slice.name) && has(&self.targets, target)
     }
 }

@@ -196,7 +196,8 @@ impl Made<'_> {
         // In portable code it counts and reports, and is no publication.
         for name in ["store_relaxed", "store_packet"] {
             for call in source.calls(name) {
-                let half = source.function(call.name.start) == "store_packet" || name == "store_packet";
+                let half =
+                    source.function(call.name.start) == "store_packet" || name == "store_packet";
                 if half && source.is_statement(&call.whole()) {
                     self.add("drop", call.whole(), DROPPED);
                 }
@@ -356,18 +357,21 @@ impl Made<'_> {
                 continue;
             }
             let whole = code.ends_with(';')
-                && !["return", "const ", "if ", "for ", "using ", "static ", "extern ", "typedef "]
-                    .iter()
-                    .any(|word| code.starts_with(word))
+                && ![
+                    "return", "const ", "if ", "for ", "using ", "static ", "extern ", "typedef ",
+                ]
+                .iter()
+                .any(|word| code.starts_with(word))
                 && code.matches('(').count() == code.matches(')').count();
             if !whole {
-                // A condition may move with its statement, but nothing moves past a declaration's use.
-                before = (code.ends_with(';') && code.starts_with("if ")).then_some(range);
+                // A statement may move before one with a condition, but not out of the condition of an early return.
+                let conditional = code.ends_with(';') && code.starts_with("if ");
+                let leaves = code.ends_with("return;") || code.ends_with("continue;");
+                before = (conditional && !leaves).then_some(range);
                 continue;
             }
             let orders = STATEMENTS
                 .iter()
-                .chain(&["store_relaxed"])
                 .any(|name| code.contains(&format!("{name}(")))
                 || code.starts_with("asm volatile");
             if let Some(first) = before.replace(range.clone())

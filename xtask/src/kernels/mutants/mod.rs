@@ -221,7 +221,9 @@ fn complaints(listed: &[Equivalent], all: &[(&Case, &Judgement)]) -> Vec<String>
         let proved = proof(listed, case).is_some();
         let what = match judgement.verdict {
             Verdict::Survived if !proved => "survives and is not listed",
-            Verdict::Lint | Verdict::Interpreter if proved => "is listed as equivalent and is caught",
+            Verdict::Lint | Verdict::Interpreter if proved => {
+                "is listed as equivalent and is caught"
+            }
             _ => continue,
         };
         found.insert(format!(

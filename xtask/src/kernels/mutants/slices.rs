@@ -53,8 +53,18 @@ pub const SLICES: [Slice; 15] = [
     whole("base"),
     whole("latency"),
     whole("signals"),
-    part("collective/move", "collective", &["move"], &["symmem_move("]),
-    part("collective/swap", "collective", &["swap"], &["symmem_swap("]),
+    part(
+        "collective/move",
+        "collective",
+        &["move"],
+        &["symmem_move("],
+    ),
+    part(
+        "collective/swap",
+        "collective",
+        &["swap"],
+        &["symmem_swap("],
+    ),
     part(
         "collective/pieces",
         "collective",
