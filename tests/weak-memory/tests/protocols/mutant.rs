@@ -6,7 +6,7 @@ use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::program::{Program, has_kernel};
 
-use crate::scenarios::{Kernels, SCENARIOS, Scenario};
+use crate::scenarios::{Kernels, SCENARIOS, Scenario, covered};
 
 /// Runs every scenario that has a kernel of the code object in `SYMMEM_TEST_KERNELS`, a path that ends in
 /// `.<target>.co`, under the first `SYMMEM_TEST_SEEDS` schedules, and prints the first fault in a line that begins with
@@ -26,7 +26,8 @@ fn the_named_kernels_are_judged() {
         let mut kernels = scenario.kernels.iter();
         kernels.any(|kernel| has_kernel(&object, kernel))
     };
-    let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(is_concerned).collect();
+    let all = SCENARIOS.iter().chain(&covered::SCENARIOS);
+    let scenarios: Vec<&Scenario> = all.filter(is_concerned).collect();
     for scenario in &scenarios {
         match judge(scenario, target, &object, seeds) {
             Ok(()) => {}

@@ -11,6 +11,7 @@ use symmem_weak_memory::program::{Instruction, Program};
 
 use crate::arguments::Arguments;
 
+pub mod covered;
 mod lamport;
 mod pieces;
 mod product;

@@ -10,9 +10,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::hip::compile::TARGETS;
 use crate::error::{Error, Result};
@@ -20,10 +20,10 @@ use crate::tools::{Scratch, side_by_side};
 use equivalent::Equivalent;
 use generate::Mutant;
 use judge::{Judge, Judgement, Verdict};
-use slices::{SLICES, Slice};
+use slices::{Parts, SLICES, Slice};
 
-/// A header in more slices than this is judged for one target in each of them, unless all are asked for.
-const SHARED: usize = 3;
+/// A mutant is judged in this many of its families, unless all are asked for or one is named.
+const MOST_FAMILIES: usize = 3;
 
 /// The command's options.
 #[derive(clap::Args)]
@@ -43,13 +43,16 @@ pub struct Options {
     /// Only mutants whose description contains this, such as `group.h` or `:drop`.
     #[arg(long)]
     only: Option<String>,
-    /// Judge mutants of headers that most kernels share for all targets. Without it each is judged in every family, in
-    /// each for one target.
+    /// Judge every mutant in every family for every target. Without it, each is judged in up to three families, which
+    /// take turns, and in each for one target, which take turns too.
     #[arg(long)]
     all: bool,
     /// Schedules of the interpreter for each scenario.
     #[arg(long, default_value_t = 24)]
     schedules: u64,
+    /// Judge no further cases after this many minutes. Cases are then in an order that the seed draws.
+    #[arg(long)]
+    minutes: Option<u64>,
     /// Print the mutants and judge none.
     #[arg(long)]
     list: bool,
@@ -68,14 +71,11 @@ pub struct Case<'a> {
 /// Runs the command; blocks until all is judged.
 pub fn run(options: &Options) -> Result<()> {
     let start = Instant::now();
-    let sources = all_sources()?;
-    let mut mutants = Vec::new();
-    for file in sources.keys() {
-        mutants.extend(generate::mutants(file, &slices::read(file)?));
-    }
+    let parts = all_parts()?;
+    let mutants = all_mutants(&parts)?;
     let listed = equivalent::read()?;
     let mut wrong = unknown(&listed, &mutants);
-    let cases = chosen(options, &sources, &mutants);
+    let cases = chosen(options, &parts, &mutants);
     if options.list {
         for mutant in &mutants {
             println!("{mutant}");
@@ -95,7 +95,13 @@ pub fn run(options: &Options) -> Result<()> {
         .collect();
     let judge = Judge::new(&slices, &targets, options.schedules, scratch.path())?;
     let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
+    let end = options
+        .minutes
+        .map(|minutes| start + Duration::from_secs(60 * minutes));
     let judgements = side_by_side(&numbered, |(number, case)| {
+        if end.is_some_and(|end| Instant::now() > end) {
+            return Ok(None);
+        }
         let judgement = judge.judge(case.mutant, *number, case.slice, case.target)?;
         if judgement.verdict == Verdict::Survived && proof(&listed, case).is_none() {
             println!(
@@ -103,9 +109,14 @@ pub fn run(options: &Options) -> Result<()> {
                 case.slice.name, case.target, case.mutant, judgement.what
             );
         }
-        Ok(judgement)
+        Ok(Some(judgement))
     })?;
-    let all: Vec<(&Case, &Judgement)> = cases.iter().zip(&judgements).collect();
+    let all: Vec<(&Case, &Judgement)> = cases
+        .iter()
+        .zip(&judgements)
+        .filter_map(|(case, judgement)| Some((case, judgement.as_ref()?)))
+        .collect();
+    println!("{} of {} cases judged", all.len(), cases.len());
     wrong.extend(complaints(&listed, &all));
     let summary = report::Summary::of(&all, &listed, start.elapsed());
     summary.print();
@@ -123,32 +134,47 @@ fn verdict(wrong: Vec<String>) -> Result<()> {
     }
 }
 
-/// Returns all sources, and the slices that each is part of.
-fn all_sources() -> Result<BTreeMap<String, Vec<&'static Slice>>> {
-    let mut all: BTreeMap<String, Vec<&'static Slice>> = BTreeMap::new();
-    for slice in &SLICES {
-        for source in slice.sources()? {
-            all.entry(source).or_default().push(slice);
-        }
+/// Returns each slice, and what it is compiled from.
+fn all_parts() -> Result<Vec<(&'static Slice, Parts)>> {
+    SLICES
+        .iter()
+        .map(|slice| Ok((slice, slice.parts()?)))
+        .collect()
+}
+
+/// Returns the mutants of all sources.
+fn all_mutants(parts: &[(&'static Slice, Parts)]) -> Result<Vec<Mutant>> {
+    let files: BTreeSet<&String> = parts.iter().flat_map(|(_, parts)| parts.files()).collect();
+    let mut mutants = Vec::new();
+    for file in files {
+        mutants.extend(generate::mutants(file, &slices::read(file)?));
     }
-    Ok(all)
+    Ok(mutants)
 }
 
 /// Returns the cases that the options ask for.
 fn chosen<'a>(
     options: &Options,
-    sources: &BTreeMap<String, Vec<&'static Slice>>,
+    parts: &[(&'static Slice, Parts)],
     mutants: &'a [Mutant],
 ) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     for (number, mutant) in mutants.iter().enumerate() {
-        let Some(slices) = sources.get(&mutant.file) else {
-            continue;
-        };
+        let slices: Vec<&'static Slice> = parts
+            .iter()
+            .filter(|(_, parts)| parts.has(&mutant.file, &mutant.function))
+            .map(|(slice, _)| *slice)
+            .collect();
+        // With steps of a third, the families differ, and each has its turn.
+        let step = slices.len().div_ceil(MOST_FAMILIES).max(1);
         for (place, slice) in slices.iter().enumerate() {
+            let family_in_turn = place % step == number % step;
             for (index, target) in TARGETS.into_iter().enumerate() {
-                let in_turn = (number + place) % TARGETS.len() == index;
-                if options.all || options.target.is_some() || slices.len() <= SHARED || in_turn {
+                let turn = number / step + place / step;
+                let target_in_turn = turn % TARGETS.len() == index;
+                let named = options.family.is_some() || family_in_turn;
+                let named = named && (options.target.is_some() || target_in_turn);
+                if options.all || named {
                     cases.push(Case {
                         mutant,
                         slice,
@@ -171,13 +197,17 @@ fn chosen<'a>(
                 .as_ref()
                 .is_none_or(|only| case.mutant.to_string().contains(only))
     });
-    if let Some(most) = options.sample {
-        draw(&mut cases, most, options.seed);
+    if options.sample.is_some() || options.minutes.is_some() {
+        draw(
+            &mut cases,
+            options.sample.unwrap_or(usize::MAX),
+            options.seed,
+        );
     }
     cases
 }
 
-/// Keeps `most` of a list, drawn by a seed.
+/// Keeps `most` of a list, and puts them in an order that is drawn by a seed.
 fn draw<T>(list: &mut Vec<T>, most: usize, seed: u64) {
     // SplitMix64.
     let mut state = seed;
@@ -187,10 +217,11 @@ fn draw<T>(list: &mut Vec<T>, most: usize, seed: u64) {
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     };
-    while list.len() > most {
-        let index = next() % list.len() as u64;
-        list.swap_remove(index as usize);
+    for place in 0..most.min(list.len()) {
+        let left = (list.len() - place) as u64;
+        list.swap(place, place + (next() % left) as usize);
     }
+    list.truncate(most);
 }
 
 /// Returns the proof that a case is no fault, if there is one.

@@ -1,7 +1,8 @@
 //! Slices of the modules of `kernels-hip`: few kernels of each, so that a mutant compiles in a second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::source::Source;
 use crate::error::{Result, at};
 use crate::tools;
 
@@ -140,21 +141,62 @@ impl Slice {
         source
     }
 
-    /// Returns the sources that the slice is compiled from, as paths below `device`. Those of other targets are left out.
-    pub fn sources(&self) -> Result<BTreeSet<String>> {
+    /// Returns what the slice is compiled from.
+    pub fn parts(&self) -> Result<Parts> {
         let entry = self.entry();
-        let mut all = BTreeSet::new();
-        let mut work = includes(&self.source(&read(&entry)?));
+        let source = Source::new(self.source(&read(&entry)?));
+        let mut files = BTreeSet::new();
+        let mut work = includes(source.code());
+        let mut functions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         while let Some(header) = work.pop() {
+            // Those of other targets, and one without code.
             let foreign = ["arch_ptx", "arch_host", "abi.h"]
                 .iter()
                 .any(|name| header.contains(name));
-            if !foreign && all.insert(header.clone()) {
-                work.extend(includes(&read(&header)?));
+            if foreign || !files.insert(header.clone()) {
+                continue;
+            }
+            let header = Source::new(read(&header)?);
+            work.extend(includes(header.code()));
+            for (function, names) in header.uses() {
+                let all = functions.entry(function.to_owned()).or_default();
+                all.extend(names.into_iter().map(str::to_owned));
             }
         }
-        all.insert(entry);
-        Ok(all)
+        files.insert(entry);
+        let mut work: Vec<String> = source
+            .uses()
+            .into_iter()
+            .flat_map(|(_, names)| names)
+            .map(str::to_owned)
+            .collect();
+        work.push("operator".to_owned());
+        let mut used = BTreeSet::new();
+        while let Some(name) = work.pop() {
+            if used.insert(name.clone()) {
+                work.extend(functions.get(&name).into_iter().flatten().cloned());
+            }
+        }
+        Ok(Parts { files, used })
+    }
+}
+
+/// What a slice is compiled from.
+pub struct Parts {
+    /// The sources, as paths below `device`.
+    files: BTreeSet<String>,
+    /// Names that are reached from the kernels. A function of another name is not compiled.
+    used: BTreeSet<String>,
+}
+
+impl Parts {
+    /// Whether a function of a source may be compiled.
+    pub fn has(&self, file: &str, function: &str) -> bool {
+        self.files.contains(file) && self.used.contains(function)
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = &String> {
+        self.files.iter()
     }
 }
 

@@ -152,7 +152,29 @@ impl Source {
 
     /// Returns the function that a place is in: the last one that begins before it.
     pub fn function(&self, at: usize) -> &str {
-        let mut name = "";
+        let functions = self.functions(at);
+        functions.last().map_or("", |(name, _)| name)
+    }
+
+    /// Returns the names that each function has in it, and those of what is outside of functions for the name "".
+    pub fn uses(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut begins = self.functions(self.code.len());
+        begins.insert(0, ("", 0));
+        let ends = begins[1..].iter().map(|(_, begin)| *begin);
+        let ends: Vec<usize> = ends.chain([self.code.len()]).collect();
+        let parts = begins.iter().zip(ends);
+        parts
+            .map(|((name, begin), end)| {
+                let text = &self.code[*begin..end];
+                let words = text.split(|each: char| !each.is_ascii_alphanumeric() && each != '_');
+                (*name, words.filter(|word| !word.is_empty()).collect())
+            })
+            .collect()
+    }
+
+    /// Returns the functions that begin before a place, and where.
+    fn functions(&self, at: usize) -> Vec<(&str, usize)> {
+        let mut all = Vec::new();
         for (begin, _) in self.code[..at].match_indices("SYMMEM_") {
             let rest = &self.code[begin..self.line(begin).end];
             let open = match () {
@@ -166,9 +188,9 @@ impl Source {
             let start = rest[..open]
                 .rfind(|each: char| !each.is_ascii_alphanumeric() && each != '_')
                 .map_or(0, |before| before + 1);
-            name = &rest[start..open];
+            all.push((&rest[start..open], begin));
         }
-        name
+        all
     }
 
     /// Splits arguments at the commas that are not within parentheses.
