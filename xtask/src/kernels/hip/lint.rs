@@ -9,11 +9,14 @@
 //! - Accesses beyond the wave's own cache have system scope, as have write-backs, invalidations and atomics.
 //! - The caches are invalidated after a loop that waits for a flag, unless flag and data are one packet.
 //! - The loops of copies and reductions load and store 16 bytes at a time.
+//! - Atomic operations on words release before and acquire behind.
 //! - GEMM kernels use matrix instructions in a loop.
 //! - No scratch memory, no flat accesses (which show a lost address space), and no calls, which the analysis does not
 //!   follow.
 //!
 //! Source for the instructions: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
+
+mod words;
 
 use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
@@ -117,6 +120,7 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             .chain(code.spins())
             .chain(code.vectors())
             .chain(code.products())
+            .chain(code.words())
             .chain(code.published(publications));
         found.extend(complaints.map(|(index, what)| {
             let Some(instruction) = function.instructions.get(index) else {

@@ -1,4 +1,4 @@
-//! The list of survivors that were shown to be no faults: `equivalent.toml`.
+//! The list of survivors that were shown to be no faults, and of those that are known to be missed: `equivalent.toml`.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,12 @@ pub struct Equivalent {
     /// The targets for which it is equivalent; all, if none is named.
     #[serde(default)]
     pub targets: Vec<String>,
+    /// Why it is no fault. Without a proof it is one that is known to be missed.
+    #[serde(default)]
     pub proof: String,
+    /// What would find it, where there is no proof.
+    #[serde(default)]
+    pub missing: String,
 }
 
 #[derive(Deserialize)]
@@ -52,10 +57,24 @@ pub fn parse(text: &str) -> Result<Vec<Equivalent>> {
         path: path(),
         source,
     })?;
+    let bare = |each: &&Equivalent| each.proof.is_empty() == each.missing.is_empty();
+    if let Some(bare) = list.equivalent.iter().find(bare) {
+        return Err(Error::Mutants(vec![format!(
+            "{}: `{}` in {} needs either a proof or what is missing",
+            path().display(),
+            bare.text,
+            bare.function
+        )]));
+    }
     Ok(list.equivalent)
 }
 
 impl Equivalent {
+    /// Whether it is shown to be no fault.
+    pub fn is_proved(&self) -> bool {
+        !self.proof.is_empty()
+    }
+
     /// Whether a mutant is the named one.
     pub fn names(&self, mutant: &Mutant) -> bool {
         self.file == mutant.file

@@ -33,6 +33,13 @@ impl Mutant {
         text.replace_range(self.range.clone(), &self.after);
         text
     }
+
+    /// Whether the fault changes no instruction that the source asks for, only what the compiler may move or merge: a
+    /// clobber of assembly, or assembly that is only a comment.
+    pub fn only_frees_the_compiler(&self) -> bool {
+        let comment = self.before.contains("asm volatile(\"; ");
+        self.operator == "no clobber" || comment && ["drop", "swap"].contains(&self.operator)
+    }
 }
 
 impl fmt::Display for Mutant {

@@ -10,7 +10,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,13 @@ pub struct Options {
     /// Print the mutants and judge none.
     #[arg(long)]
     list: bool,
+    /// Go on from a file that --json wrote: what was caught there is not judged again, survivors are.
+    #[arg(long)]
+    resume: Option<PathBuf>,
+    /// Only cases that were caught in a file that --json wrote: none may survive now. Those of a source whose lines have
+    /// changed are left out.
+    #[arg(long)]
+    caught: Option<PathBuf>,
     /// Write all verdicts into this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -75,7 +82,8 @@ pub fn run(options: &Options) -> Result<()> {
     let mutants = all_mutants(&parts)?;
     let listed = equivalent::read()?;
     let mut wrong = unknown(&listed, &mutants);
-    let cases = chosen(options, &parts, &mutants);
+    let before = options.caught.as_deref().map(report::known).transpose()?;
+    let cases = chosen(options, &parts, &mutants, before.as_ref());
     if options.list {
         for mutant in &mutants {
             println!("{mutant}");
@@ -88,22 +96,30 @@ pub fn run(options: &Options) -> Result<()> {
     let slices: Vec<&'static Slice> = SLICES
         .iter()
         .filter(|slice| cases.iter().any(|case| case.slice.name == slice.name))
+        // Without time, nothing is judged: only what an earlier run found is told anew.
+        .filter(|_| options.minutes != Some(0))
         .collect();
     let targets: Vec<&'static str> = TARGETS
         .into_iter()
         .filter(|target| cases.iter().any(|case| case.target == *target))
         .collect();
     let judge = Judge::new(&slices, &targets, options.schedules, scratch.path())?;
+    let known = match &options.resume {
+        Some(path) => report::known(path)?,
+        None => HashMap::new(),
+    };
     let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
     let end = options
         .minutes
         .map(|minutes| start + Duration::from_secs(60 * minutes));
     let judgements = side_by_side(&numbered, |(number, case)| {
-        if end.is_some_and(|end| Instant::now() > end) {
-            return Ok(None);
+        let verdict = known.get(&report::name_of(case)).copied();
+        let late = end.is_some_and(|end| Instant::now() > end);
+        if late || verdict.is_some_and(|verdict| verdict != Verdict::Survived) {
+            return Ok(verdict.map(Judgement::before));
         }
         let judgement = judge.judge(case.mutant, *number, case.slice, case.target)?;
-        if judgement.verdict == Verdict::Survived && proof(&listed, case).is_none() {
+        if judgement.verdict == Verdict::Survived && row(&listed, case).is_none() {
             println!(
                 "survived in {} for {}: {} ({})",
                 case.slice.name, case.target, case.mutant, judgement.what
@@ -157,6 +173,7 @@ fn chosen<'a>(
     options: &Options,
     parts: &[(&'static Slice, Parts)],
     mutants: &'a [Mutant],
+    before: Option<&HashMap<String, Verdict>>,
 ) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     for (number, mutant) in mutants.iter().enumerate() {
@@ -190,7 +207,10 @@ fn chosen<'a>(
             .is_none_or(|given| names.contains(&given.as_str()))
     };
     cases.retain(|case| {
-        named(&options.family, [case.slice.name, case.slice.module])
+        let verdict = before.map(|before| before.get(&report::name_of(case)));
+        let caught = [Verdict::Lint, Verdict::Interpreter];
+        verdict.is_none_or(|verdict| verdict.is_some_and(|verdict| caught.contains(verdict)))
+            && named(&options.family, [case.slice.name, case.slice.module])
             && named(&options.target, [case.target; 2])
             && options
                 .only
@@ -224,11 +244,17 @@ fn draw<T>(list: &mut Vec<T>, most: usize, seed: u64) {
     list.truncate(most);
 }
 
-/// Returns the proof that a case is no fault, if there is one.
-fn proof<'a>(listed: &'a [Equivalent], case: &Case) -> Option<&'a Equivalent> {
-    listed
+/// Returns the row of the list for a case: one with a proof, if there is one.
+fn row<'a>(listed: &'a [Equivalent], case: &Case) -> Option<&'a Equivalent> {
+    let rows = listed
         .iter()
-        .find(|each| each.names(case.mutant) && each.covers(case.slice, case.target))
+        .filter(|each| each.names(case.mutant) && each.covers(case.slice, case.target));
+    rows.max_by_key(|each| each.is_proved())
+}
+
+/// Whether the list proves that a case is no fault.
+fn is_proved(listed: &[Equivalent], case: &Case) -> bool {
+    row(listed, case).is_some_and(Equivalent::is_proved)
 }
 
 /// Returns the rows of the list that name no mutant.
@@ -249,10 +275,9 @@ fn unknown(listed: &[Equivalent], mutants: &[Mutant]) -> Vec<String> {
 fn complaints(listed: &[Equivalent], all: &[(&Case, &Judgement)]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for (case, judgement) in all {
-        let proved = proof(listed, case).is_some();
         let what = match judgement.verdict {
-            Verdict::Survived if !proved => "survives and is not listed",
-            Verdict::Lint | Verdict::Interpreter if proved => {
+            Verdict::Survived if row(listed, case).is_none() => "survives and is not listed",
+            Verdict::Lint | Verdict::Interpreter if is_proved(listed, case) => {
                 "is listed as equivalent and is caught"
             }
             _ => continue,

@@ -1,14 +1,14 @@
 //! Counts of verdicts, for people and as JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::equivalent::Equivalent;
 use super::judge::{Judgement, Verdict};
-use super::{Case, proof};
+use super::{Case, is_proved, row};
 use crate::error::{Error, Result, at};
 use crate::kernels::hip::compile::Compiler;
 use crate::tools;
@@ -22,8 +22,10 @@ struct Counts {
     equivalent: usize,
     /// Survived without a proof.
     survived: usize,
-    /// Of these neither counts: the machine code is the same, or the compiler refuses the source.
+    /// Neither counts: the machine code is the same, or the compiler refuses the source.
     same_code: usize,
+    /// Counted as equivalent: the compiler makes no use of the fault.
+    same_order: usize,
     not_compiled: usize,
 }
 
@@ -35,6 +37,7 @@ impl Counts {
             Verdict::Survived if proved => &mut self.equivalent,
             Verdict::Survived => &mut self.survived,
             Verdict::SameCode => &mut self.same_code,
+            Verdict::SameOrder => &mut self.same_order,
             Verdict::NotCompiled => &mut self.not_compiled,
         };
         *count += 1;
@@ -42,16 +45,17 @@ impl Counts {
 
     /// The cases whose machine code differs.
     fn counted(&self) -> usize {
-        self.lint + self.interpreter + self.equivalent + self.survived
+        self.lint + self.interpreter + self.equivalent + self.same_order + self.survived
     }
 
     fn row(&self, name: &str) {
         println!(
-            "{name:22} {:8} {:8} {:12} {:11} {:9} {:10} {:9}",
+            "{name:22} {:8} {:8} {:12} {:11} {:10} {:9} {:10} {:9}",
             self.counted(),
             self.lint,
             self.interpreter,
             self.equivalent,
+            self.same_order,
             self.survived,
             self.same_code,
             self.not_compiled
@@ -83,7 +87,7 @@ impl Summary {
         };
         let mut worst: BTreeMap<*const super::Mutant, (u8, Verdict, bool)> = BTreeMap::new();
         for (case, judgement) in all {
-            let proved = proof(listed, case).is_some();
+            let proved = is_proved(listed, case);
             let verdict = judgement.verdict;
             let groups = [
                 (&mut summary.by_family, case.slice.name),
@@ -100,8 +104,9 @@ impl Summary {
                 Verdict::SameCode => 1,
                 Verdict::Lint => 2,
                 Verdict::Interpreter => 3,
-                Verdict::Survived if proved => 4,
-                Verdict::Survived => 5,
+                Verdict::SameOrder => 4,
+                Verdict::Survived if proved => 5,
+                Verdict::Survived => 6,
             };
             let entry = worst
                 .entry(case.mutant)
@@ -118,8 +123,16 @@ impl Summary {
 
     pub fn print(&self) {
         println!(
-            "{:22} {:>8} {:>8} {:>12} {:>11} {:>9} {:>10} {:>9}",
-            "", "counted", "lint", "interpreter", "equivalent", "survived", "same code", "refused"
+            "{:22} {:>8} {:>8} {:>12} {:>11} {:>10} {:>9} {:>10} {:>9}",
+            "",
+            "counted",
+            "lint",
+            "interpreter",
+            "equivalent",
+            "same order",
+            "survived",
+            "same code",
+            "refused"
         );
         for group in [&self.by_family, &self.by_target, &self.by_operator] {
             for (name, counts) in group {
@@ -141,6 +154,7 @@ struct Row<'a> {
     verdict: &'a str,
     what: &'a str,
     proof: Option<&'a str>,
+    missing: Option<&'a str>,
     seconds: f64,
 }
 
@@ -155,6 +169,73 @@ struct Report<'a> {
     survivors: Vec<Row<'a>>,
     /// How each mutant was caught: families by verdict.
     caught: BTreeMap<String, BTreeMap<&'a str, BTreeSet<String>>>,
+}
+
+/// Returns the verdicts of a report by [`name_of`].
+pub fn known(path: &Path) -> Result<HashMap<String, Verdict>> {
+    let text = at(path, std::fs::read_to_string(path))?;
+    let report: Known = serde_json::from_str(&text).map_err(|source| Error::Manifest {
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut known = HashMap::new();
+    for (mutant, verdicts) in report.caught {
+        for (name, places) in verdicts {
+            let Some(verdict) = VERDICTS.into_iter().find(|each| word(*each) == name) else {
+                continue;
+            };
+            for place in places {
+                known.insert(format!("{mutant} in {place}"), verdict);
+            }
+        }
+    }
+    for survivor in report.survivors {
+        let Survivor {
+            mutant,
+            family,
+            target,
+        } = survivor;
+        known.insert(format!("{mutant} in {family} {target}"), Verdict::Survived);
+    }
+    Ok(known)
+}
+
+/// Returns the name of a case in [`known`].
+pub fn name_of(case: &Case) -> String {
+    format!("{} in {} {}", case.mutant, case.slice.name, case.target)
+}
+
+/// The part of a report that [`known`] reads.
+#[derive(Deserialize)]
+struct Known {
+    caught: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
+    survivors: Vec<Survivor>,
+}
+
+#[derive(Deserialize)]
+struct Survivor {
+    mutant: String,
+    family: String,
+    target: String,
+}
+
+const VERDICTS: [Verdict; 5] = [
+    Verdict::Lint,
+    Verdict::Interpreter,
+    Verdict::SameCode,
+    Verdict::SameOrder,
+    Verdict::NotCompiled,
+];
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Lint => "lint",
+        Verdict::Interpreter => "interpreter",
+        Verdict::Survived => "survived",
+        Verdict::SameCode => "same code",
+        Verdict::SameOrder => "same order",
+        Verdict::NotCompiled => "refused",
+    }
 }
 
 /// Writes counts, survivors, and who caught each mutant.
@@ -178,13 +259,7 @@ pub fn write(
         caught: BTreeMap::new(),
     };
     for (case, judgement) in all {
-        let verdict = match judgement.verdict {
-            Verdict::Lint => "lint",
-            Verdict::Interpreter => "interpreter",
-            Verdict::Survived => "survived",
-            Verdict::SameCode => "same code",
-            Verdict::NotCompiled => "refused",
-        };
+        let verdict = word(judgement.verdict);
         if judgement.verdict == Verdict::Survived {
             report.survivors.push(Row {
                 mutant: case.mutant.to_string(),
@@ -192,7 +267,8 @@ pub fn write(
                 target: case.target,
                 verdict,
                 what: &judgement.what,
-                proof: proof(listed, case).map(|each| each.proof.as_str()),
+                proof: row(listed, case).map(|each| each.proof.as_str()),
+                missing: row(listed, case).map(|each| each.missing.as_str()),
                 seconds: judgement.seconds,
             });
         } else {

@@ -167,6 +167,18 @@ fn a_refuted_proof_fails_the_run() {
 }
 
 #[test]
+fn a_survivor_that_is_known_to_be_missed_needs_no_proof_and_is_not_proved() {
+    let mut known = proved();
+    known[0].proof.clear();
+    known[0].missing = "planted".to_owned();
+    planted(Verdict::Survived, &known).unwrap();
+    planted(Verdict::Lint, &known).unwrap();
+    assert!(!known[0].is_proved());
+    let bare = "[[equivalent]]\nfile = \"\"\nfunction = \"\"\noperator = \"\"\ntext = \"\"\n";
+    assert!(parse(bare).is_err());
+}
+
+#[test]
 fn a_proof_of_a_mutant_that_does_not_exist_fails_the_run() {
     let all = mutants("include/symmem/small.h", HEADER);
     assert_eq!(unknown(&proved(), &all), [""; 0]);

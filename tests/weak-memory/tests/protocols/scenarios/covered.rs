@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub const SCENARIOS: [Scenario; 8] = [
+pub const SCENARIOS: [Scenario; 9] = [
     Scenario {
         name: "unrolled put",
         kernels: &["symmem_copy_unrolled", "symmem_copy_vector", "symmem_wait"],
@@ -42,6 +42,11 @@ pub const SCENARIOS: [Scenario; 8] = [
         name: "abort",
         kernels: &["symmem_wait", "symmem_word_update"],
         run: abort,
+    },
+    Scenario {
+        name: "barrier of many",
+        kernels: &["symmem_copy_vector", "symmem_barrier"],
+        run: barrier_of_many,
     },
 ];
 
@@ -93,9 +98,12 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             world.launch(rank, kernel, 1, THREADS, arguments);
         }
     }
-    world.machine.run()?;
+    world.finish()?;
     for result in results {
         for word in [result, result + 64] {
+            if ALONE.get() {
+                continue;
+            }
             let memory = world.machine.memory();
             if memory.read(word, 8) == [0xff; 8] || memory.read(word, 8) == [0; 8] {
                 let place = memory.describe(word);
@@ -359,6 +367,63 @@ fn abort(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     ])
 }
 
+/// The barrier of a world whose second rank has a number so high that another wave signals it and waits for it.
+fn barrier_of_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const NUMBERS: [usize; RANKS] = [0, 65];
+    const WORLD: usize = NUMBERS[1] + 1;
+    let mut world = World::new(kernels, seed);
+    let words = world.each("words", WORLD as u64 * STRIDE, true);
+    let counters = world.each("counter", 64, false);
+    let inboxes = world.each("inbox", BYTES as u64, false);
+    let mut expected = Vec::new();
+    let meet = |world: &mut World, rank: usize| {
+        let peer = 1 - rank;
+        let mut peers = [0; WORLD];
+        peers[NUMBERS[peer]] = words[peer] + NUMBERS[rank] as u64 * STRIDE;
+        let arguments = Arguments::default()
+            .watch(world.abort, rank)
+            .longs(&[counters[rank], words[rank]])
+            .table(&peers, 0)
+            .words(&[WORLD as u32, 0]);
+        world.launch(rank, "symmem_barrier", 1, THREADS, arguments);
+    };
+    for round in 0..2 {
+        let data = world.filled(&format!("data {round}"), BYTES, round);
+        let taken = world.each(&format!("taken {round}"), BYTES as u64, false);
+        for rank in 0..RANKS {
+            let peer = 1 - rank;
+            world.copy(rank, inboxes[peer], data[rank], BYTES, NO_SIGNAL);
+            meet(&mut world, rank);
+            world.copy(rank, taken[rank], inboxes[rank], BYTES, NO_SIGNAL);
+            meet(&mut world, rank);
+            expected.push((taken[rank], pattern(BYTES, peer, round)));
+        }
+    }
+    world.run(&expected)
+}
+
+/// Two schedules of each purpose for each scenario, without the second rank.
+#[test]
+fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
+    if !crate::installed() {
+        return;
+    }
+    for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
+        for target in Target::ALL {
+            let kernels = Kernels::load(scenario, target).unwrap();
+            for seed in 0..6 {
+                if let Err(error) = alone(scenario, &kernels, seed) {
+                    panic!(
+                        "{} on {}, alone, seed {seed}: {error}",
+                        scenario.name,
+                        target.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
 macro_rules! protocols {
     ($($test:ident: $index:literal,)*) => {
         $(#[test]
@@ -377,4 +442,5 @@ protocols! {
     moves_in_packets_whose_number_wraps_hold: 5,
     a_reduce_scatter_holds: 6,
     a_wait_that_is_aborted_holds: 7,
+    a_barrier_of_many_holds: 8,
 }
