@@ -58,6 +58,13 @@ pub enum Error {
         .0.join("\n")
     )]
     CLibrary(Vec<String>),
+    #[error("{}: {source}", path.display())]
+    List {
+        path: PathBuf,
+        source: toml::de::Error,
+    },
+    #[error("the run of mutants found:\n{}", .0.join("\n"))]
+    Mutants(Vec<String>),
     #[error("artefacts do not match their sources; run `cargo xtask kernels build`:\n{}", .0.join("\n"))]
     Stale(Vec<String>),
     #[error("generated programs failed over {}; see above", .0.join(", "))]

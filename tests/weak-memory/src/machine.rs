@@ -298,9 +298,10 @@ impl Machine {
                 die: rank * self.dies_per_rank + (block + first) % self.dies_per_rank,
                 level1: self.core.memory.add_level1(),
             };
+            // Even, so that a vote which is not there yet counts as one against.
             self.core.shared.insert(
                 (rank, block),
-                vec![0xdb; grid.program.shared_bytes + grid.dynamic_shared_bytes],
+                vec![0xda; grid.program.shared_bytes + grid.dynamic_shared_bytes],
             );
             for number in 0..grid.threads.div_ceil(LANES) {
                 let threads = (grid.threads - number * LANES).min(LANES);

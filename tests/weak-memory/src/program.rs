@@ -78,13 +78,12 @@ impl Program {
     /// expects registers that this interpreter does not set up, [`Error::Instruction`] for an instruction that is not
     /// modeled.
     pub fn load(kernel: &str, target: Target) -> Result<Self, Error> {
-        let module = symmem_kernels_hip::modules()
-            .iter()
-            .find(|module| module.entries.iter().any(|entry| entry.name == kernel))
-            .ok_or_else(|| Error::CodeObject(format!("no module has {kernel}")))?;
-        let object = module.object(target).decompress();
-        let object = object.map_err(|cause| Error::CodeObject(cause.to_string()))?;
-        let text = disassemble(&object, kernel, target)?;
+        Self::from_object(kernel, target, &committed(kernel, target)?)
+    }
+
+    /// Loads a kernel of a code object; errors as of [`Self::load`].
+    pub fn from_object(kernel: &str, target: Target, object: &[u8]) -> Result<Self, Error> {
+        let text = disassemble(object, kernel, target)?;
         let mut program = Self {
             name: kernel.to_owned(),
             target,
@@ -93,7 +92,7 @@ impl Program {
             block_register: 0,
             shared_bytes: 0,
         };
-        program.read_descriptor(&object)?;
+        program.read_descriptor(object)?;
         Ok(program)
     }
 
@@ -151,6 +150,26 @@ impl Program {
         self.block_register = (resources >> 1 & 31) as usize;
         Ok(())
     }
+}
+
+/// Returns the committed code object that has a kernel.
+fn committed(kernel: &str, target: Target) -> Result<Vec<u8>, Error> {
+    let module = symmem_kernels_hip::modules()
+        .iter()
+        .find(|module| module.entries.iter().any(|entry| entry.name == kernel))
+        .ok_or_else(|| Error::CodeObject(format!("no module has {kernel}")))?;
+    let object = module.object(target).decompress();
+    let object = object.map_err(|cause| Error::CodeObject(cause.to_string()))?;
+    Ok(object.to_vec())
+}
+
+/// Whether a code object has a kernel.
+pub fn has_kernel(object: &[u8], kernel: &str) -> bool {
+    let symbol = format!("{kernel}.kd");
+    object::read::elf::ElfFile64::<object::Endianness>::parse(object).is_ok_and(|file| {
+        file.dynamic_symbols()
+            .any(|each| each.name() == Ok(&symbol))
+    })
 }
 
 fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Error> {

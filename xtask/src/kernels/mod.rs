@@ -7,6 +7,7 @@ mod flow;
 mod hip;
 mod image;
 mod manifest;
+mod mutants;
 mod ptx;
 
 use std::path::PathBuf;
@@ -43,6 +44,9 @@ pub enum Command {
     },
     /// Print what a model of AMD's devices says of the kernels' loops: clocks, busy units, bytes in flight, rates.
     Cost(hip::cost::Options),
+    /// Plant faults in the sources of AMD's kernels, one at a time, and check that the lint or the interpreter of
+    /// `tests/weak-memory` finds each. A fault that neither finds must be listed with a proof that it is none.
+    Mutate(mutants::Options),
     /// Check with every named assembler that the multicast instructions in the artefacts assemble for all targets
     /// with multicast, and that similar forms outside of the instruction set are rejected.
     Multimem,
@@ -63,6 +67,7 @@ pub fn run(command: Command) -> Result<()> {
             }
         }
         Command::Cost(options) => hip::cost::run(&options),
+        Command::Mutate(options) => mutants::run(&options),
         Command::Multimem => ptx::multimem::run(),
         Command::Lint { only, file: None } => each(only, |family| match family {
             Family::Ptx => ptx::lint::run(None),

@@ -5,6 +5,7 @@
 #[path = "../../../support/amount.rs"]
 mod amount;
 mod arguments;
+mod mutant;
 mod polls;
 mod scenarios;
 

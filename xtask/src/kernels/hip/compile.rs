@@ -89,6 +89,19 @@ impl Compiler {
         self.compile(source, &OWN, target, object)
     }
 
+    /// Compiles a source with a folder of headers that take precedence, without warnings, and writes `object`.
+    pub fn changed(
+        &self,
+        source: &Path,
+        headers: &Path,
+        target: &str,
+        object: PathBuf,
+    ) -> Result<PathBuf> {
+        let mut command = self.command(&OWN, target);
+        command.arg("-w").arg("-I").arg(headers);
+        finish(command, source, object)
+    }
+
     fn compile(
         &self,
         source: &Path,
@@ -96,18 +109,27 @@ impl Compiler {
         target: &str,
         object: PathBuf,
     ) -> Result<PathBuf> {
-        tools::output(
-            Command::new(&self.clang)
-                .args(CLANG_OPTIONS)
-                .args(definitions)
-                .arg("-Werror")
-                .arg(format!("--offload-arch={target}"))
-                .arg("-I")
-                .arg(tools::root().join("device/include"))
-                .arg(source)
-                .arg("-o")
-                .arg(&object),
-        )?;
-        Ok(object)
+        let mut command = self.command(definitions, target);
+        command.arg("-Werror");
+        finish(command, source, object)
     }
+
+    fn command(&self, definitions: &[&str], target: &str) -> Command {
+        let mut command = Command::new(&self.clang);
+        command.args(CLANG_OPTIONS).args(definitions);
+        command.arg(format!("--offload-arch={target}"));
+        command
+    }
+}
+
+/// Adds symmem's headers and the files to a command, and runs it.
+fn finish(mut command: Command, source: &Path, object: PathBuf) -> Result<PathBuf> {
+    command
+        .arg("-I")
+        .arg(tools::root().join("device/include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&object);
+    tools::output(&mut command)?;
+    Ok(object)
 }

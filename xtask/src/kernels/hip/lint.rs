@@ -16,6 +16,7 @@
 //!   invalidation behind it.
 //! - A send of packets to several peers does not wait between them ([`sends`]; not applied yet).
 //! - The loops of copies and reductions load and store 16 bytes at a time.
+//! - Atomic operations on words release before and acquire behind.
 //! - GEMM kernels use matrix instructions in a loop.
 //! - No scratch memory, no flat accesses (which show a lost address space), and no calls, which the analysis does not
 //!   follow.
@@ -26,6 +27,7 @@ mod arrivals;
 mod decisions;
 mod sends;
 mod spins;
+mod words;
 
 use super::isa::{Access, Function, Instruction};
 use crate::kernels::flow;
@@ -132,6 +134,7 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             .chain(code.sends())
             .chain(code.vectors())
             .chain(code.products())
+            .chain(code.words())
             .chain(code.published(publications));
         found.extend(complaints.map(|(index, what)| {
             let Some(instruction) = function.instructions.get(index) else {

@@ -85,17 +85,61 @@ pub fn lint_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the violations in a code object, one line each.
-fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
+/// Returns the violations in the machine code of a code object, one line each: those of [`lint`] without its metadata.
+pub fn lint_code(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
     let object = object::read(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let functions = disassemble(objdump, path, target)?;
+    Ok(lint::lint(&name, target, &functions, &object.publications))
+}
+
+/// Returns what a code object does to memory, in order: accesses, waits, fences, barriers and branches, with their modifiers
+/// and without their registers. Code that only computes in another order has the same.
+pub fn order_of(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
+    const ORDERS: [&str; 6] = [
+        "s_waitcnt",
+        "s_barrier",
+        "buffer_",
+        "ds_",
+        "s_load",
+        "s_end",
+    ];
+    let mut order = Vec::new();
+    for function in disassemble(objdump, path, target)? {
+        order.push(function.name.clone());
+        let is_ordered = |each: &&isa::Instruction| {
+            each.access().is_some()
+                || each.target.is_some()
+                || ORDERS.iter().any(|begin| each.mnemonic.starts_with(begin))
+        };
+        for each in function.instructions.iter().filter(is_ordered) {
+            let modifiers = ["sc0", "sc1", "nt", "glc", "slc", "scc"];
+            let kept = modifiers.into_iter().filter(|modifier| each.has(modifier));
+            let mut text = format!("{} {}", each.mnemonic, kept.collect::<Vec<_>>().join(" "));
+            if each.mnemonic == "s_waitcnt" {
+                text.push_str(&each.operands);
+            }
+            order.push(text);
+        }
+    }
+    Ok(order)
+}
+
+fn disassemble(objdump: &Path, path: &Path, target: &str) -> Result<Vec<isa::Function>> {
     let text = tools::output(
         Command::new(objdump)
             .arg("--disassemble")
             .arg(format!("--mcpu={target}"))
             .arg(path),
     )?;
-    let functions = isa::parse(&text);
+    Ok(isa::parse(&text))
+}
+
+/// Returns the violations in a code object, one line each.
+fn lint(objdump: &Path, path: &Path, target: &str, owner: Owner) -> Result<Vec<String>> {
+    let object = object::read(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let functions = disassemble(objdump, path, target)?;
     let kernels = object.kernels.iter().map(|kernel| kernel.name.as_str());
     let mut found = metadata::lint(&name, target, owner, &object);
     found.extend(lint::unread(&name, kernels, &functions));

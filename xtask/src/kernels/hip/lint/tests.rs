@@ -17,7 +17,12 @@ fn function(name: &str, code: &[&str]) -> Vec<Function> {
     isa::parse(&text)
 }
 
-fn complaints_of(name: &str, target: &str, code: &[&str], publications: &[u64]) -> Vec<String> {
+pub(super) fn complaints_of(
+    name: &str,
+    target: &str,
+    code: &[&str],
+    publications: &[u64],
+) -> Vec<String> {
     lint("module", target, &function(name, code), publications)
 }
 
