@@ -170,7 +170,6 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             & ((1 << (s[2] & 31)) - 1)),
         "v_bfi_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | !s[0] & s[2]),
         "v_and_or_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | s[2]),
-        "v_bfi_b32" => word!(&[Word, Word, Word], |s| s[0] & s[1] | !s[0] & s[2]),
         "v_perm_b32" => word!(&[Word, Word, Word], |s| chosen_bytes(
             s[0] << 32 | s[1],
             s[2]
@@ -181,7 +180,6 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_max_u32" => word!(&[Word, Word], |s| s[0].max(s[1])),
         "v_min3_u32" => word!(&[Word, Word, Word], |s| s[0].min(s[1]).min(s[2])),
         "v_alignbit_b32" => word!(&[Word, Word, Word], |s| (s[0] << 32 | s[1]) >> (s[2] & 31)),
-        "v_perm_b32" => word!(&[Word, Word, Word], |s| permuted(s[0] << 32 | s[1], s[2])),
         "v_cndmask_b32" => word!(&[Word, Word, Bit], |s| if s[2] == 1 { s[1] } else { s[0] }),
         "v_mbcnt_lo_u32_b32" => VectorFunction {
             run: |lane| {
@@ -259,18 +257,5 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_lshlrev_b64" => wide!(&[Word, Wide], |s| s[1] << (s[0] & 63)),
         "v_lshrrev_b64" => wide!(&[Word, Wide], |s| s[1] >> (s[0] & 63)),
         _ => return None,
-    })
-}
-
-/// Returns the bytes of eight that the bytes of a selector choose: 0 to 7 are theirs, 12 is zero, above are all ones. Those
-/// between repeat a sign, which symmem's kernels do not use.
-fn permuted(bytes: u64, selector: u64) -> u64 {
-    (0..4).fold(0, |word, place| {
-        let byte = match selector >> (place * 8) & 0xff {
-            chosen @ 0..8 => bytes >> (chosen * 8) & 0xff,
-            12 => 0,
-            _ => 0xff,
-        };
-        word | byte << (place * 8)
     })
 }

@@ -14,7 +14,7 @@
 //! - A block barrier stands between a block's stores and a flag that one thread publishes for them, and before an arrival
 //!   that it counts ([`arrivals`]). The value of an atomic is waited for; a write-back comes before an arrival and an
 //!   invalidation behind it.
-//! - A send of packets to several peers does not wait between them ([`sends`]; not applied yet).
+//! - A send of packets to several peers does not wait between them ([`sends`]).
 //! - The loops of copies and reductions load and store 16 bytes at a time.
 //! - Atomic operations on words release before and acquire behind.
 //! - GEMM kernels use matrix instructions in a loop.

@@ -5,25 +5,12 @@ use super::super::isa::{Access, Instruction};
 use super::super::loops::{Loop, loops};
 use super::{Code, Complaint, begins};
 
-/// Whether the rule is applied. The sends of the committed artefacts wait, since the compiler reads the peers' addresses
-/// between their stores, and on these targets one counter counts loads and stores. Set it to true once `send_unit` in
-/// `device/include/symmem/packets.h` reads all addresses before the first store and the artefacts are built again.
-const APPLIED: bool = false;
-
 /// Kernels that send packets to several peers.
 const SENDERS: [&str; 2] = ["symmem_reduce_packets_", "symmem_move_packets"];
 
 impl Code<'_> {
-    pub(super) fn sends(&self) -> Vec<Complaint> {
-        if APPLIED {
-            self.waits_in_sends()
-        } else {
-            Vec::new()
-        }
-    }
-
     /// Returns the waits for all accesses that stand on a path forward between stores of packets in the same loop.
-    pub(super) fn waits_in_sends(&self) -> Vec<Complaint> {
+    pub(super) fn sends(&self) -> Vec<Complaint> {
         if !begins(&self.function.name, &SENDERS) {
             return Vec::new();
         }

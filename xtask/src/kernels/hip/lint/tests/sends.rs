@@ -10,7 +10,7 @@ fn waits(name: &str, code: &[&str]) -> Vec<usize> {
         successors: functions[0].successors(),
         single_cache_bits: false,
     };
-    let waits = code.waits_in_sends();
+    let waits = code.sends();
     waits.into_iter().map(|(index, _)| index).collect()
 }
 
