@@ -480,7 +480,14 @@ macro_rules! split_gemm {
 macro_rules! gathered_gemm {
     ($matrices:literal, $rows:literal, $columns:literal) => {
         Kernel {
-            name: concat!("symmem_gathered_gemm_", $matrices, "_", $rows, "x", $columns),
+            name: concat!(
+                "symmem_gathered_gemm_",
+                $matrices,
+                "_",
+                $rows,
+                "x",
+                $columns
+            ),
             parameters: parameter!(GatheredGemmArguments),
             waits: true,
             ranges: products::gathered_gemm_ranges,

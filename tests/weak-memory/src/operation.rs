@@ -86,8 +86,8 @@ pub enum Operation {
         destination: usize,
         carry_out: Option<usize>,
         sources: Vec<Operand>,
-        /// The byte of each source that is used, if not the whole source.
-        bytes: [Option<u8>; 2],
+        /// The byte or the half of each source that is used, if not the whole source: its lowest bit, and its mask.
+        parts: [Option<(u32, u64)>; 2],
     },
     Compare {
         function: fn(u64, u64) -> bool,
@@ -145,10 +145,11 @@ pub enum Operation {
         address: usize,
         words: Vec<(usize, usize)>,
     },
-    /// Adds a 16x16x16 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or not. Lane
-    /// `l` has four elements of row `l % 16` of `a` from column `4 * (l / 16)` on, the same of a column of `b`, and of
-    /// column `l % 16` of the result.
+    /// Adds a 16x16x16 or 16x16x32 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or
+    /// not. Lane `l` has `elements` (four or eight) of row `l % 16` of `a` from column `elements * (l / 16)` on, the
+    /// same of a column of `b`, and of column `l % 16` of the result four rows from `4 * (l / 16)` on.
     MatrixMultiply {
+        elements: usize,
         destination: usize,
         a: usize,
         b: usize,

@@ -351,9 +351,9 @@ fn a_move_in_pieces_without_an_invalidation_behind_the_wait_is_found() {
 fn a_product_whose_movers_do_not_write_back_is_found() {
     finds(
         PRODUCT,
-        "symmem_gathered_gemm_f16_rows",
+        "symmem_gathered_gemm_f16_rows_64x256",
         is_write_back,
-        &["gathered", "symmem_gathered_gemm_f16_rows+"],
+        &["gathered", "symmem_gathered_gemm_f16_rows_64x256+"],
     );
 }
 
@@ -361,12 +361,12 @@ fn a_product_whose_movers_do_not_write_back_is_found() {
 fn a_product_without_an_invalidation_behind_the_wait_is_found() {
     finds(
         PRODUCT,
-        "symmem_gathered_gemm_f16_columns",
+        "symmem_gathered_gemm_f16_columns_64x256",
         is_invalidation,
         &[
             "gathered",
             "a cache has an older line",
-            "symmem_gathered_gemm_f16_columns+",
+            "symmem_gathered_gemm_f16_columns_64x256+",
         ],
     );
 }
