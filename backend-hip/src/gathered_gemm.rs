@@ -69,12 +69,12 @@ pub fn limits(
 ) -> GatheredLimits {
     let state = backend.state();
     let tile = tile(shape, sharding, shard);
-    let room = state.capabilities.shared_memory_per_block >= tile.shared_memory();
+    let room = state.capabilities.shared_memory_per_block >= tile.shared_memory(backend.target);
     if kernel_name(shape, tile).is_none() || !room || !countable(shape) {
         return GatheredLimits::default();
     }
     GatheredLimits {
-        // One per compute unit that the masks leave: two stages of operands in shared memory, and the registers of
+        // One per compute unit that the masks leave: the operands in shared memory, and the registers of
         // eight waves, may leave no room for a second block.
         blocks: state.description.compute_units,
         threads: THREADS,
@@ -113,7 +113,7 @@ pub unsafe fn launch(
     let grid = Grid {
         blocks,
         threads: THREADS,
-        shared_memory: tile.shared_memory(),
+        shared_memory: tile.shared_memory(backend.target),
     };
     let (argument, bytes) = (std::ptr::from_ref(arguments), size_of_val(arguments));
     // SAFETY: the kernel's argument is this struct, which the runtime copies. The caller upholds the rest of

@@ -18,10 +18,13 @@ namespace {
 using Kernel = void (*)(const GatheredGemmArguments&);
 
 struct Tile {
-  uint32 rows, columns;
+  uint32 rows, columns, shared_bytes;
 };
 
-constexpr Tile shapes[] = {{256, 256}, {128, 256}, {256, 128}, {64, 256}, {256, 64}};
+template <uint32 rows, uint32 columns>
+constexpr Tile tile_of = {rows, columns, gemm_shared_bytes<rows, columns>};
+
+constexpr Tile shapes[] = {tile_of<256, 256>, tile_of<128, 256>, tile_of<256, 128>, tile_of<64, 256>, tile_of<256, 64>};
 
 struct Numbers {
   ElementType type;
@@ -193,7 +196,7 @@ struct Product {
   }
 
   Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns][shape]; }
-  uint32 shared_bytes() const { return gemm_shared_bytes(shapes[shape].rows, shapes[shape].columns); }
+  uint32 shared_bytes() const { return shapes[shape].shared_bytes; }
 
   // Simulates copy engines: copies each chunk of each peer and then raises its word.
   void bring(uint32 rank, uint32 seed) {

@@ -194,10 +194,14 @@ impl GemmTile {
         Self { rows, columns }
     }
 
-    /// Returns the bytes of dynamic shared memory that the kernels need: two stages of the operands, whose lines have
-    /// 32 elements.
-    pub const fn shared_memory(self) -> u32 {
-        2 * (self.rows + self.columns) * 32 * 2
+    /// Returns the bytes of dynamic shared memory that the kernels need: two stages of the operands, or four on gfx950,
+    /// where loads go to shared memory directly. A line of an operand has 32 elements (`symmem/gemm_feed.h`).
+    pub const fn shared_memory(self, target: Target) -> u32 {
+        let stages = match target {
+            Target::Gfx90a | Target::Gfx942 => 2,
+            Target::Gfx950 => 4,
+        };
+        stages * (self.rows + self.columns) * 32 * 2
     }
 }
 

@@ -101,6 +101,7 @@
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
 //
 // Matrices, if SYMMEM_HAS_MATRIX is 1: a warp computes squares of 16 by 16
+//   dies                        the dies of a device, each with an L2 cache, which take the blocks of a grid in turn
 //   load_reused(pointer)        loads a Vector16 or uint64 that this block or others will read again soon
 //   uniform(value)              the value, which is equal in all threads of the warp, in registers that they share
 //   store_shared(pointer, value)   stores a uint64 or Vector16 of elements in shared memory, aligned to its size
@@ -109,6 +110,10 @@
 //   drain()                     waits until this warp's accesses to global memory are complete
 //   shared_barrier()            a block barrier that orders accesses to shared memory alone. No stores to global memory
 //                               may be in flight
+//   loads_to_shared             whether there is load_to_shared
+//   load_to_shared(to, base, offset)   begins to load 16 bytes of this thread from base + offset to shared memory: to the
+//                               warp's `to`, which like `base` is equal in its threads, behind those of lower threads
+//   wait_for_loads<left>()      waits until at most `left` of this warp's loads are in flight
 //   keep_order()                the compiler moves no instructions across it
 //   set_priority<level>()       the priority of this warp's instructions, 0 to 3
 //   MatrixPart                  a thread's `values` of the square, matrix_values = 256 / warp_size of them

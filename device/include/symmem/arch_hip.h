@@ -35,6 +35,13 @@ namespace arch {
 
 constexpr uint32 warp_size = 64;
 
+// A device of MI200 is one die; MI300 and MI350 have eight, unless they are partitioned.
+#if defined(__gfx90a__)
+constexpr uint32 dies = 1;
+#else
+constexpr uint32 dies = 8;
+#endif
+
 // The address spaces of global memory and of a kernel's arguments. Accesses through generic pointers would be flat
 // accesses, which also wait for shared memory.
 #define SYMMEM_GLOBAL __attribute__((address_space(1)))
@@ -423,6 +430,30 @@ SYMMEM_DEVICE void shared_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
+// Only gfx950 loads 16 bytes per lane to shared memory. The compiler would make each load from shared memory wait for all
+// of these, so they are inline assembly, and `wait_for_loads` counts them. The compiler's own waits do not know of them
+// and wait for too many accesses, never too few.
+#if defined(__gfx950__)
+constexpr bool loads_to_shared = true;
+
+SYMMEM_DEVICE void load_to_shared(uint16* to, uint64 base, uint32 offset) {
+  const uint32 first = uniform(static_cast<uint32>(reinterpret_cast<uint64>((SYMMEM_SHARED uint16*)to)));
+  // A wait state between the move to m0 and its use: the compiler does not look into the assembly.
+  asm volatile("s_mov_b32 m0, %2\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, %1"
+               :
+               : "v"(offset), "s"(base), "s"(first)
+               : "memory");
+}
+#else
+constexpr bool loads_to_shared = false;
+__attribute__((device)) void load_to_shared(uint16*, uint64, uint32);  // only declared
+#endif
+
+template <uint32 left>
+SYMMEM_DEVICE void wait_for_loads() {
+  asm volatile("s_waitcnt vmcnt(%0)" : : "n"(left) : "memory");
 }
 
 SYMMEM_DEVICE void keep_order() { __builtin_amdgcn_sched_barrier(0); }

@@ -34,6 +34,7 @@ namespace arch {
 
 // Small, so that a few threads form several warps.
 constexpr uint32 warp_size = 2;
+constexpr uint32 dies = 2;
 
 struct BulkBarrier {
   uint64 state;
@@ -332,6 +333,24 @@ SYMMEM_DEVICE uint32 paired(uint32 first, uint32 second, uint32 high) {
 SYMMEM_DEVICE void drain() {}
 SYMMEM_DEVICE void shared_barrier() { block_barrier(); }
 SYMMEM_DEVICE void keep_order() {}
+
+#if defined(SYMMEM_HOST_LOADS_TO_SHARED)
+constexpr bool loads_to_shared = true;
+#else
+constexpr bool loads_to_shared = false;
+#endif
+
+// Atomic, since threads may load the same bytes to the same place.
+inline void load_to_shared(uint16* to, uint64 base, uint32 offset) {
+  uint64 halves[2];
+  std::memcpy(halves, reinterpret_cast<const void*>(base + offset), sizeof halves);
+  uint64* const place = reinterpret_cast<uint64*>(to) + thread_index() % warp_size * 2;
+  __atomic_store_n(place, halves[0], __ATOMIC_RELAXED);
+  __atomic_store_n(place + 1, halves[1], __ATOMIC_RELAXED);
+}
+
+template <uint32 left>
+SYMMEM_DEVICE void wait_for_loads() {}
 
 template <uint32 level>
 SYMMEM_DEVICE void set_priority() {}

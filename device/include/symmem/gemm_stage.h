@@ -26,6 +26,9 @@ struct GemmPlace {
   static SYMMEM_DEVICE uint32 at(uint32 line, uint32 unit) {
     return line * gemm_depth + (unit ^ line / 2 % gemm_units) * gemm_unit;
   }
+
+  // Returns the unit of a line that is in a place of it.
+  static SYMMEM_DEVICE uint32 unit(uint32 line, uint32 place) { return place ^ line / 2 % gemm_units; }
 };
 
 // A block's part of a matrix: `lines` lines of `length` adjacent elements; everything else reads as zero.
@@ -66,6 +69,14 @@ struct GemmOrder {
   static SYMMEM_DEVICE uint32 matrix(uint32 line) { return of_b ? line % (count / 4) * 4 + line / (count / 4) : line; }
 };
 
+// Returns the address of a thread's part of what begins at `base`, which is equal in all threads. The offset is widened
+// here and not before a loop, so that the load takes both as they are, in three registers instead of four.
+template <class T>
+SYMMEM_DEVICE const T* place_in(uint64 base, uint32& offset) {
+  offset = arch::per_thread(offset);
+  return pointer<const T>(base + offset);
+}
+
 // An operand's next stage in the registers of all threads, on its way from global to shared memory, if the lines of the
 // matrix run along the depth. Lines behind the last repeat it, since their products are not stored.
 template <uint32 count, bool of_b>
@@ -86,7 +97,8 @@ class AlongDepth {
   SYMMEM_DEVICE void load(bool more) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < vectors; ++number) {
-      vectors_[number] = arch::load_reused(pointer<const arch::Vector16>(base_ + offsets_[number]));
+      if (!has(number)) continue;
+      vectors_[number] = arch::load_reused(place_in<arch::Vector16>(base_, offsets_[number]));
     }
     base_ += more ? gemm_depth * gemm_element_bytes : 0;
   }
@@ -94,7 +106,7 @@ class AlongDepth {
   SYMMEM_DEVICE void store(uint16* to) const {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < vectors; ++number) {
-      if (!whole && number * gemm_threads + arch::thread_index() >= units) continue;
+      if (!has(number)) continue;
       arch::store_shared(to + GemmPlace::at(index(number) / gemm_units, index(number) % gemm_units), vectors_[number]);
     }
   }
@@ -102,7 +114,11 @@ class AlongDepth {
  private:
   static constexpr uint32 units = count * gemm_units;
   static constexpr uint32 vectors = (units + gemm_threads - 1) / gemm_threads;
-  static constexpr bool whole = units % gemm_threads == 0;
+
+  // Whether this thread has a unit of this number.
+  static SYMMEM_DEVICE bool has(uint32 number) {
+    return units % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < units;
+  }
 
   static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % units; }
 
@@ -131,9 +147,10 @@ class AcrossDepth {
   SYMMEM_DEVICE void load(bool more) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < squares; ++number) {
+      if (!has(number)) continue;
       SYMMEM_UNROLL
       for (uint32 line = 0; line < 4; ++line) {
-        lines_[number][line] = arch::load_reused(pointer<const uint64>(base_ + line * stride_ + offsets_[number]));
+        lines_[number][line] = arch::load_reused(place_in<uint64>(base_ + line * stride_, offsets_[number]));
       }
     }
     base_ += more ? gemm_depth * stride_ : 0;
@@ -142,7 +159,7 @@ class AcrossDepth {
   SYMMEM_DEVICE void store(uint16* to) const {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < squares; ++number) {
-      if (!whole && number * gemm_threads + arch::thread_index() >= all) continue;
+      if (!has(number)) continue;
       const uint32 quad = index(number) % quads;
       SYMMEM_UNROLL
       for (uint32 column = 0; column < 4; ++column) {
@@ -158,13 +175,52 @@ class AcrossDepth {
   static constexpr uint32 quads = gemm_depth / 4;
   static constexpr uint32 all = quads * count / 4;
   static constexpr uint32 squares = (all + gemm_threads - 1) / gemm_threads;
-  static constexpr bool whole = all % gemm_threads == 0;
+
+  // Whether this thread has a square of this number.
+  static SYMMEM_DEVICE bool has(uint32 number) {
+    return all % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < all;
+  }
 
   static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % all; }
 
   uint64 base_, stride_;
   uint32 offsets_[squares];
   uint64 lines_[squares][4];
+};
+
+// As AlongDepth, but from global to shared memory without registers. Where there are more threads than units, some load a
+// unit again, the same bytes to the same place, so that all warps have equally many loads in flight.
+template <uint32 count, bool of_b>
+class StraightAlongDepth {
+ public:
+  static constexpr uint32 units = count * gemm_units;
+  static constexpr uint32 loads = (units + gemm_threads - 1) / gemm_threads;  // of a warp, for a stage
+
+  SYMMEM_DEVICE explicit StraightAlongDepth(const GemmLines& from) : base_(from.address) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < loads; ++number) {
+      // The place in shared memory is given, so look for what belongs there.
+      const uint32 index = (arch::thread_index() + number * gemm_threads) % units;
+      const uint32 line = index / gemm_units, unit = GemmPlace::unit(line, index % gemm_units);
+      const uint32 outer = least(GemmOrder<count, of_b>::matrix(line), from.lines - 1);
+      offsets_[number] = outer * static_cast<uint32>(from.stride) + unit * 16;
+    }
+  }
+
+  // Begins to load a stage. Moves on to the next if there is one.
+  SYMMEM_DEVICE void load(uint16* to, bool more) {
+    const uint32 warp = arch::uniform(arch::thread_index() / arch::warp_size * arch::warp_size);
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < loads; ++number) {
+      const uint32 first = (warp + number * gemm_threads) % units;
+      arch::load_to_shared(to + first * gemm_unit, base_, offsets_[number]);
+    }
+    base_ += more ? gemm_depth * gemm_element_bytes : 0;
+  }
+
+ private:
+  uint64 base_;
+  uint32 offsets_[loads];
 };
 
 // Fills an operand of a stage from any matrix, element by element. `across` says whether its lines run across the depth.

@@ -2,13 +2,13 @@
 // strides and sizes are arbitrary; what is aligned moves 16 bytes at a time, 8 if B is stored by rows.
 //
 // A block of eight waves computes a tile. Each wave has 64 columns of it, and an eighth, a quarter or half of its rows.
-// Shared memory has two stages of depth 32. While the block multiplies one, it stores the other from registers, and
-// loads the next to registers. A wave holds the fragments of four squares of B and a few of A, and loads those of the
-// next stage before it has finished with this one. Nothing in the loop waits for the newest accesses.
+// Shared memory has stages of depth 32; while the block multiplies one, a feed fills the next (gemm_feed.h). A wave holds
+// the fragments of four squares of B and a few of A, and loads those of the next stage before it has finished with this
+// one. Nothing in the loop waits for the newest accesses.
 #pragma once
 
 #include "symmem/element.h"
-#include "symmem/gemm_stage.h"
+#include "symmem/gemm_feed.h"
 
 #if SYMMEM_HAS_MATRIX
 
@@ -21,11 +21,10 @@ constexpr uint32 gemm_ring = 4;     // fragments of A that a wave holds
 // about as many rows as columns.
 constexpr uint32 gemm_band = 8;
 
-// Bytes of dynamic shared memory, for two stages. This is all that gfx90a and gfx942 have for the largest tile, so
-// nothing else in these kernels may use shared memory.
-constexpr uint32 gemm_shared_bytes(uint32 rows, uint32 columns) {
-  return 2 * (rows + columns) * gemm_depth * gemm_element_bytes;
-}
+// Bytes of dynamic shared memory. Two stages of the largest tile are all that gfx90a and gfx942 have, so nothing else in
+// these kernels may use shared memory.
+template <uint32 rows, uint32 columns>
+constexpr uint32 gemm_shared_bytes = GemmStages<rows, columns>::count * GemmStages<rows, columns>::elements * gemm_element_bytes;
 
 // A block's tile of C during accumulation.
 template <ElementType type, MatrixOrder b_order, uint32 rows, uint32 columns>
@@ -48,7 +47,7 @@ class TileProduct {
   // Adds the product of lines of A and B over `depth`. Called by every thread.
   SYMMEM_DEVICE void add(const GemmLines& a, const GemmLines& b, uint32 depth) {
     uint32 at = 0;
-    if (LoadsA::takes(a) && LoadsB::takes(b)) {
+    if (Feed::takes(a, b)) {
       at = depth / gemm_depth * gemm_depth;
       if (at != 0) add_whole(a, b, at / gemm_depth);
     }
@@ -56,13 +55,13 @@ class TileProduct {
     for (; at < depth; at += gemm_depth) {
       // Before and after: all threads have finished with the stage; all have stored it.
       arch::shared_barrier();
-      fill_stage<rows, false, false>(stage(0), a, at);
-      fill_stage<columns, true, b_order == MatrixOrder::rows>(stage(0) + a_elements, b, at);
+      fill_stage<rows, false, false>(Stages::a(0), a, at);
+      fill_stage<columns, true, b_order == MatrixOrder::rows>(Stages::b(0), b, at);
       arch::shared_barrier();
-      load_first(stage(0));
+      load_first(0);
       SYMMEM_UNROLL
       for (uint32 row = 0; row < down; ++row) {
-        if (row + 2 < down) load_a(stage(0), row + 2, row + 2);
+        if (row + 2 < down) load_a(0, row + 2, row + 2);
         multiply_row(row);
       }
     }
@@ -113,47 +112,32 @@ class TileProduct {
   static constexpr uint32 wide = 4 * gemm_across;  // adjacent elements of C that a thread has
   static constexpr uint32 waves_across = columns / (gemm_across * gemm_square);
   static constexpr uint32 down = rows * waves_across / (8 * gemm_square);  // squares of a wave
-  static constexpr uint32 a_elements = rows * gemm_depth;
-  static constexpr uint32 stage_elements = (rows + columns) * gemm_depth;
   // The ring's place for the next stage's first fragment of A: not one of the last two of this stage.
   static constexpr uint32 turned = down % gemm_ring;
   static_assert(down == 2 || down % gemm_ring == 0, "the ring begins anew in each stage, or is moved");
 
-  using LoadsA = AlongDepth<rows, false>;
-  template <MatrixOrder, class>
-  struct LoadsOf;
-  template <class Any>
-  struct LoadsOf<MatrixOrder::rows, Any> {
-    using Type = AcrossDepth<columns>;
-  };
-  template <class Any>
-  struct LoadsOf<MatrixOrder::columns, Any> {
-    using Type = AlongDepth<columns, true>;
-  };
-  using LoadsB = typename LoadsOf<b_order, void>::Type;
+  using Stages = GemmStages<rows, columns>;
+  using Feed = typename FeedOf<rows, columns, b_order, arch::loads_to_shared, down == 2>::Type;
 
-  static SYMMEM_DEVICE uint16* stage(uint32 number) {
-    return reinterpret_cast<uint16*>(arch::dynamic_shared()) + number * stage_elements;
+  SYMMEM_DEVICE void load_a(uint32 stage, uint32 row, uint32 place) {
+    const uint16* const lines = Stages::a(stage) + (row_ + row * gemm_square) * gemm_depth;
+    a_[place % gemm_ring] = arch::load_fragment<type, GemmPlace>(lines);
   }
 
-  SYMMEM_DEVICE void load_a(const uint16* from, uint32 row, uint32 place) {
-    a_[place % gemm_ring] = arch::load_fragment<type, GemmPlace>(from + (row_ + row * gemm_square) * gemm_depth);
-  }
-
-  SYMMEM_DEVICE void load_b(const uint16* from, uint32 across) {
-    const uint32 line = across * (columns / 4) + column_ / 4;
-    b_[across] = arch::load_fragment<type, GemmPlace>(from + a_elements + line * gemm_depth);
+  SYMMEM_DEVICE void load_b(uint32 stage, uint32 across) {
+    const uint16* const lines = Stages::b(stage) + (across * (columns / 4) + column_ / 4) * gemm_depth;
+    b_[across] = arch::load_fragment<type, GemmPlace>(lines);
   }
 
   // Loads the first two fragments of A and all of B, in the order of the loop, so that the compiler counts alike on both
   // ways into it.
-  SYMMEM_DEVICE void load_first(const uint16* from) {
-    load_a(from, 0, 0);
-    load_a(from, 1, 1);
+  SYMMEM_DEVICE void load_first(uint32 stage) {
+    load_a(stage, 0, 0);
+    load_a(stage, 1, 1);
     arch::keep_order();
     SYMMEM_UNROLL
     for (uint32 across = 0; across < gemm_across; ++across) {
-      load_b(from, across);
+      load_b(stage, across);
       arch::keep_order();
     }
   }
@@ -173,39 +157,30 @@ class TileProduct {
 
   // Adds the products of `steps` whole stages, at least one.
   SYMMEM_DEVICE void add_whole(const GemmLines& from_a, const GemmLines& from_b, uint32 steps) {
-    LoadsA a(from_a);
-    LoadsB b(from_b);
-    a.load(steps > 1);
-    b.load(steps > 1);
+    Feed feed(from_a, from_b);
     arch::shared_barrier();  // all threads have finished with the stages
-    a.store(stage(0));
-    b.store(stage(0) + a_elements);
-    a.load(steps > 2);
-    b.load(steps > 2);
+    feed.begin(steps);
     arch::shared_barrier();
-    load_first(stage(0));
-    // The last steps load and store a stage again that nobody multiplies, which costs less than a second loop.
+    load_first(0);
     SYMMEM_ROLLED
     for (uint32 at = 0; at < steps; ++at) {
-      uint16* const current = stage(at % 2);
-      uint16* const next = stage((at + 1) % 2);
-      const bool more = at + 3 < steps;
       arch::set_priority<1>();
       SYMMEM_UNROLL
       for (uint32 row = 0; row + 2 < down; ++row) {
-        load_a(current, row + 2, row + 2);
+        load_a(at, row + 2, row + 2);
         multiply_row(row);
-        refill(row, a, b, next, more);
+        feed.part(row, at);
         arch::keep_order();
       }
-      if (down == 2) refill(0, a, b, next, more);
+      if (down == 2) feed.part(0, at);
       arch::set_priority<0>();
-      // All waves have loaded this stage and stored the next.
+      // All waves have loaded this stage and filled the next.
+      feed.finish();
       arch::shared_barrier();
       arch::set_priority<1>();
       // The last two rows, column by column: each column frees a fragment of B for the next stage.
-      load_a(next, 0, turned);
-      load_a(next, 1, turned + 1);
+      load_a(at + 1, 0, turned);
+      load_a(at + 1, 1, turned + 1);
       SYMMEM_UNROLL
       for (uint32 across = 0; across < gemm_across; ++across) {
         SYMMEM_UNROLL
@@ -213,7 +188,7 @@ class TileProduct {
           multiply(down - 2, across, step);
           multiply(down - 1, across, step);
         }
-        load_b(next, across);
+        load_b(at + 1, across);
         arch::keep_order();
       }
       if (turned != 0) {
@@ -222,25 +197,20 @@ class TileProduct {
       }
     }
     arch::set_priority<0>();
-  }
-
-  // Stores the next stage and loads the one after, in parts behind the first rows of squares.
-  SYMMEM_DEVICE void refill(uint32 row, LoadsA& a, LoadsB& b, uint16* next, bool more) {
-    constexpr uint32 b_row = down == 2 ? 0 : 1;
-    if (row == 0) {
-      a.store(next);
-      a.load(more);
-    }
-    if (row == b_row) {
-      b.store(next + a_elements);
-      b.load(more);
-    }
+    feed.end();
   }
 
   arch::MatrixPart parts_[down][gemm_across];
   arch::MatrixFragment a_[gemm_ring], b_[gemm_across];
   uint32 row_, column_;
 };
+
+// Returns the tile that a computing block takes among `tiles`, at most one per block. Blocks go to a device's dies in
+// turn. The blocks of one die take adjacent tiles, whose rows and columns its L2 cache then loads once.
+SYMMEM_DEVICE uint32 tile_of_block(uint32 block, uint32 tiles) {
+  const uint32 die = block % arch::dies;
+  return tiles / arch::dies * die + least(die, tiles % arch::dies) + block / arch::dies;
+}
 
 // Computes as GatheredGemmArguments says. Called by every thread of every block, with gemm_threads threads and
 // gemm_shared_bytes of dynamic shared memory. All sides of the matrices are below 2^31.
@@ -254,11 +224,16 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
     return;
   }
   TileWalk walk(given, rows, columns, gemm_band, 1);
+  const uint32 tiles = arch::per_thread(walk.count());
   Arrivals arrivals(given);
   TileProduct<type, b_order, rows, columns> product;
   GemmTile tile;
-  for (uint32 number = arch::block_index(); walk.find(number - read_anew(given).movers, tile);
-       number += arch::block_count() - read_anew(given).movers) {
+  // A round computes one tile per block.
+  for (uint32 before = 0; before < arch::uniform(tiles); before += arch::block_count() - read_anew(given).movers) {
+    const uint32 block = arch::block_index() - read_anew(given).movers;
+    const uint32 round = least(arch::uniform(tiles) - before, arch::block_count() - read_anew(given).movers);
+    if (block >= round) break;  // only in the last round
+    walk.find(before + tile_of_block(block, round), tile);
     product.begin();
     // If A is sharded by columns, a tile needs all shards in turn, this rank's first.
     for (uint32 part = 0;; ++part) {

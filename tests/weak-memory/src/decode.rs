@@ -2,7 +2,7 @@
 //!
 //! Only the instructions that symmem's kernels compile to are supported. [`crate::operation`] names the sources.
 
-use crate::operation::{Address, Condition, EXEC, Modifiers, Operand, Operation, Update, VCC};
+use crate::operation::{Address, Condition, EXEC, M0, Modifiers, Operand, Operation, Update, VCC};
 use crate::scalar;
 use crate::vector;
 
@@ -63,6 +63,7 @@ fn operand(text: &str) -> Option<Operand> {
     match text {
         "vcc" => return Some(Operand::Scalar(VCC)),
         "exec" => return Some(Operand::Scalar(EXEC)),
+        "m0" => return Some(Operand::Scalar(M0)),
         _ => {}
     }
     if let Some(register) = register(text, 's') {
@@ -194,6 +195,13 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             },
         })
     };
+    if let Some(kind) = mnemonic.strip_prefix("global_load_lds_") {
+        return Some(Operation::LoadToShared {
+            bytes: size(kind)?.0,
+            address: address(0, 1)?,
+            modifiers,
+        });
+    }
     if let Some(kind) = mnemonic.strip_prefix("global_load_") {
         let (bytes, signed) = size(kind)?;
         return Some(Operation::Load {

@@ -9,6 +9,8 @@ use crate::vector::VectorFunction;
 
 /// The index of `vcc` among the scalar registers.
 pub const VCC: usize = 106;
+/// The index of `m0` among the scalar registers.
+pub const M0: usize = 124;
 /// The index of `exec` among the scalar registers.
 pub const EXEC: usize = 126;
 
@@ -115,6 +117,12 @@ pub enum Operation {
         destination: usize,
         bytes: usize,
         signed: bool,
+        address: Address,
+        modifiers: Modifiers,
+    },
+    /// Loads from global memory to shared memory: from where `m0` says on, one lane behind the other.
+    LoadToShared {
+        bytes: usize,
         address: Address,
         modifiers: Modifiers,
     },

@@ -209,7 +209,7 @@ impl<'a> World<'a> {
                 program: Rc::clone(&self.kernels.programs[kernel]),
                 blocks,
                 threads,
-                dynamic_shared_bytes: product::shared_memory(kernel),
+                dynamic_shared_bytes: product::shared_memory(kernel, self.kernels.target),
                 arguments: arguments.bytes(kernel),
             },
         );

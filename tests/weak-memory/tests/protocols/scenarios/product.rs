@@ -1,7 +1,7 @@
 //! Fused all-gather + GEMM: a block that waited for its word loads what a mover block stored.
 
 use half::f16;
-use symmem_kernels_hip::{GATHERED_GEMM_THREADS, GemmTile};
+use symmem_kernels_hip::{GATHERED_GEMM_THREADS, GemmTile, Target};
 
 use super::*;
 
@@ -18,7 +18,7 @@ pub const KERNELS: [[&str; 2]; 2] = [
 ];
 
 /// Returns the bytes of dynamic shared memory of a kernel: none if it is not one of these.
-pub fn shared_memory(kernel: &str) -> usize {
+pub fn shared_memory(kernel: &str, target: Target) -> usize {
     let place = KERNELS.iter().position(|pair| pair.contains(&kernel));
     let tile = |large: usize| {
         GemmTile::ALL
@@ -27,7 +27,7 @@ pub fn shared_memory(kernel: &str) -> usize {
     };
     place
         .and_then(tile)
-        .map_or(0, |tile| tile.shared_memory() as usize)
+        .map_or(0, |tile| tile.shared_memory(target) as usize)
 }
 
 /// Returns small whole numbers, whose products and sums are exact in f16.
