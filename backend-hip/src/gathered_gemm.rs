@@ -169,7 +169,7 @@ mod tests {
             let GemmTile { rows, columns } = tile(&shape, sharding, whole.div_ceil(world));
             (rows, columns)
         };
-        assert_eq!(of(8192, 8192, ShardingCode::ROWS, 8), (256, 256));
+        assert_eq!(of(16384, 8192, ShardingCode::ROWS, 8), (256, 256));
         assert_eq!(of(2048, 3584, ShardingCode::ROWS, 2), (128, 256));
         assert_eq!(of(512, 8192, ShardingCode::ROWS, 8), (64, 256));
         assert_eq!(of(128, 8192, ShardingCode::COLUMNS, 8), (256, 64));
