@@ -6,26 +6,58 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
-use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, GATHERED_GEMM_TILE};
+use symmem_kernels_hip::{GATHERED_GEMM_THREADS as THREADS, GemmTile};
 
-/// Threads of a block: four wavefronts.
-const THREADS: u32 = 256;
-/// Not measured. A block has 16 KiB of loads in flight, of which each may take two microseconds from a peer.
-/// The GEMM rate is a third of the peak of MI300's matrix cores.
+/// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
+/// The GEMM rate is half of the peak of MI300's matrix cores.
 const RATES: Rates = Rates {
-    mover: 8e9,
-    product: 400e12,
+    mover: 16e9,
+    product: 650e12,
 };
 
+/// Compute units of MI300X. The choice of the tile does not ask the device, since all members must choose alike.
+const COMPUTE_UNITS: u64 = 304;
+/// Multiply-adds that take as long as loading one element, for each block: 1024 per cycle, and 32 bytes from the L2
+/// cache.
+const PRODUCTS_PER_LOAD: u64 = 64;
+
+/// Returns the tile with which the GEMM takes least time, and least work if there are several.
+fn tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> GemmTile {
+    // A tile has rows of one range: a shard of rows, or all.
+    let range = match sharding {
+        ShardingCode::COLUMNS => shape.m,
+        _ => shard.min(shape.m),
+    }
+    .max(1);
+    let ranges = shape.m.div_ceil(range);
+    let cost = |tile: &GemmTile| {
+        let (rows, columns) = (u64::from(tile.rows), u64::from(tile.columns));
+        let tiles = ranges * range.div_ceil(rows) * shape.n.div_ceil(columns);
+        // Lines outside the matrix are multiplied, but not loaded.
+        let loads = rows.min(range) + columns.min(shape.n);
+        let each = (rows * columns).max(PRODUCTS_PER_LOAD * loads);
+        (tiles.div_ceil(COMPUTE_UNITS) * each, tiles * each)
+    };
+    let best = GemmTile::ALL.into_iter().min_by_key(cost);
+    best.unwrap_or(GemmTile::ALL[0])
+}
+
 /// Returns the name of the kernel for a shape, if any.
-fn kernel_name(shape: &GemmLayout) -> Option<&'static str> {
-    Some(match (shape.element, shape.b_order) {
-        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_f16_rows",
-        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_f16_columns",
-        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => "symmem_gathered_gemm_bf16_rows",
-        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => "symmem_gathered_gemm_bf16_columns",
+fn kernel_name(shape: &GemmLayout, tile: GemmTile) -> Option<String> {
+    let element = match shape.element {
+        ElementTypeCode::F16 => "f16",
+        ElementTypeCode::BF16 => "bf16",
         _ => return None,
-    })
+    };
+    let order = match shape.b_order {
+        MatrixOrderCode::ROWS => "rows",
+        MatrixOrderCode::COLUMNS => "columns",
+        _ => return None,
+    };
+    let GemmTile { rows, columns } = tile;
+    Some(format!(
+        "symmem_gathered_gemm_{element}_{order}_{rows}x{columns}"
+    ))
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
@@ -36,18 +68,19 @@ pub fn limits(
     shard: u64,
 ) -> GatheredLimits {
     let state = backend.state();
-    let room = state.capabilities.shared_memory_per_block >= GATHERED_GEMM_SHARED_MEMORY;
-    if kernel_name(shape).is_none() || !room || !countable(shape) {
+    let tile = tile(shape, sharding, shard);
+    let room = state.capabilities.shared_memory_per_block >= tile.shared_memory(backend.target);
+    if kernel_name(shape, tile).is_none() || !room || !countable(shape) {
         return GatheredLimits::default();
     }
     GatheredLimits {
-        // One per compute unit that the masks leave: two stages of operands in shared memory may leave no room
-        // for a second block.
+        // One per compute unit that the masks leave: the operands in shared memory, and the registers of
+        // eight waves, may leave no room for a second block.
         blocks: state.description.compute_units,
         threads: THREADS,
-        tile_m: GATHERED_GEMM_TILE,
-        tile_n: GATHERED_GEMM_TILE,
-        chunk_alignment: GATHERED_GEMM_TILE,
+        tile_m: tile.rows,
+        tile_n: tile.columns,
+        chunk_alignment: tile.rows,
         movers: RATES.movers(shape, sharding, shard, state.description.compute_units),
         // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
         // that fills the device.
@@ -74,12 +107,13 @@ pub unsafe fn launch(
     let shape = &arguments.shape;
     let limits = limits(backend, shape, arguments.sharding, arguments.shard);
     let blocks = grid(&limits, arguments, geometry)?;
-    let name = kernel_name(shape).ok_or_else(unsupported)?;
+    let tile = tile(shape, arguments.sharding, arguments.shard);
+    let name = kernel_name(shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
         threads: THREADS,
-        shared_memory: GATHERED_GEMM_SHARED_MEMORY,
+        shared_memory: tile.shared_memory(backend.target),
     };
     let (argument, bytes) = (std::ptr::from_ref(arguments), size_of_val(arguments));
     // SAFETY: the kernel's argument is this struct, which the runtime copies. The caller upholds the rest of
@@ -100,20 +134,45 @@ mod tests {
                     b_order,
                     ..GemmLayout::default()
                 };
-                let name = kernel_name(&shape).unwrap();
-                let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
-                let entry = all.find(|entry| entry.name == name).unwrap();
-                let bytes = size_of::<GatheredGemmArguments>();
-                assert_eq!(
-                    (entry.argument_bytes as usize, entry.threads),
-                    (bytes, THREADS)
-                );
+                for tile in GemmTile::ALL {
+                    let name = kernel_name(&shape, tile).unwrap();
+                    let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
+                    let entry = all.find(|entry| entry.name == name).unwrap();
+                    let bytes = size_of::<GatheredGemmArguments>();
+                    assert_eq!(
+                        (entry.argument_bytes as usize, entry.threads),
+                        (bytes, THREADS)
+                    );
+                }
             }
         }
         let other = GemmLayout {
             element: ElementTypeCode::F32,
             ..GemmLayout::default()
         };
-        assert_eq!(kernel_name(&other), None);
+        assert_eq!(kernel_name(&other, GemmTile::ALL[0]), None);
+    }
+
+    #[test]
+    fn small_products_have_small_tiles_so_that_more_compute_units_work() {
+        let of = |m: u64, n, sharding, world: u64| {
+            let shape = GemmLayout {
+                m,
+                n,
+                k: 8192,
+                ..GemmLayout::default()
+            };
+            let whole = match sharding {
+                ShardingCode::COLUMNS => shape.k,
+                _ => m,
+            };
+            let GemmTile { rows, columns } = tile(&shape, sharding, whole.div_ceil(world));
+            (rows, columns)
+        };
+        assert_eq!(of(16384, 8192, ShardingCode::ROWS, 8), (256, 256));
+        assert_eq!(of(2048, 3584, ShardingCode::ROWS, 2), (128, 256));
+        assert_eq!(of(512, 8192, ShardingCode::ROWS, 8), (64, 256));
+        assert_eq!(of(128, 8192, ShardingCode::COLUMNS, 8), (256, 64));
+        assert_eq!(of(0, 0, ShardingCode::ROWS, 2), (256, 256));
     }
 }

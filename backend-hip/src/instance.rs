@@ -23,6 +23,7 @@ pub struct HipBackend {
     pub(crate) modules: Modules,
     pub(crate) images: Images,
     pub(crate) device: Ordinal,
+    pub(crate) target: Target,
     /// Nanoseconds per tick of the constant clock.
     pub(crate) tick_ns: u32,
 }
@@ -86,6 +87,7 @@ impl Implementation for HipBackend {
             modules,
             images: Images::default(),
             device,
+            target,
             tick_ns: tick_ns(attribute(WALL_CLOCK_RATE)?, target),
         }))
     }

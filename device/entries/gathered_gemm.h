@@ -1,24 +1,30 @@
-// Module `gathered_gemm`: all-gather + GEMM, one kernel per type and order of B, for targets with matrix instructions
-// of waves.
+// Module `gathered_gemm`: all-gather + GEMM, one kernel per type, order of B and size of tiles, for targets with matrix
+// instructions of waves.
 #include "symmem/tile_gemm.h"
 
 #if SYMMEM_HAS_MATRIX
 
 using namespace symmem;
 
-// The launching code has the same constants.
-static_assert(gemm_shared_bytes == 36864 && gemm_tile == 128, "the crate of these kernels says otherwise");
-
-#define SYMMEM_ENTRY(type, order)                                                                                       \
-  SYMMEM_KERNEL(256) symmem_gathered_gemm_##type##_##order(SYMMEM_ARGUMENTS(GatheredGemmArguments) arguments) {         \
-    gathered_gemm<ElementType::type, MatrixOrder::order>(arguments);                                                   \
+#define SYMMEM_ENTRY(type, order, rows, columns)                                                                     \
+  SYMMEM_KERNEL_OF_TWO(512)                                                                                          \
+  symmem_gathered_gemm_##type##_##order##_##rows##x##columns(SYMMEM_ARGUMENTS(GatheredGemmArguments) arguments) {     \
+    gathered_gemm<ElementType::type, MatrixOrder::order, rows, columns>(arguments);                                  \
   }
 
-SYMMEM_ENTRY(f16, rows)
-SYMMEM_ENTRY(f16, columns)
-SYMMEM_ENTRY(bf16, rows)
-SYMMEM_ENTRY(bf16, columns)
+#define SYMMEM_ENTRIES(type, order)  \
+  SYMMEM_ENTRY(type, order, 256, 256) \
+  SYMMEM_ENTRY(type, order, 128, 256) \
+  SYMMEM_ENTRY(type, order, 256, 128) \
+  SYMMEM_ENTRY(type, order, 64, 256)  \
+  SYMMEM_ENTRY(type, order, 256, 64)
 
+SYMMEM_ENTRIES(f16, rows)
+SYMMEM_ENTRIES(f16, columns)
+SYMMEM_ENTRIES(bf16, rows)
+SYMMEM_ENTRIES(bf16, columns)
+
+#undef SYMMEM_ENTRIES
 #undef SYMMEM_ENTRY
 
 #endif  // SYMMEM_HAS_MATRIX

@@ -40,6 +40,8 @@ pub const HEADERS: &[Header] = headers![
     "exchange.h",
     "float.h",
     "gathered_gemm.h",
+    "gemm_feed.h",
+    "gemm_stage.h",
     "group.h",
     "halved_tiles.h",
     "handle.h",

@@ -10,22 +10,41 @@
 #include "symmem/halved_tiles.h"
 #include "world.h"
 
+#include <iterator>
 #include <map>
 
 namespace {
 
 using Kernel = void (*)(const GatheredGemmArguments&);
 
+struct Tile {
+  uint32 rows, columns, shared_bytes;
+};
+
+template <uint32 rows, uint32 columns>
+constexpr Tile tile_of = {rows, columns, gemm_shared_bytes<rows, columns>};
+
+constexpr Tile shapes[] = {tile_of<256, 256>, tile_of<128, 256>, tile_of<256, 128>, tile_of<64, 256>, tile_of<256, 64>};
+
 struct Numbers {
   ElementType type;
   double half_step;  // largest rounding error of a number near 1
-  Kernel kernels[2];  // by the order of B
+  Kernel kernels[2][std::size(shapes)];  // by the order of B
 };
 
+#define KERNELS(matrices)                                                                             \
+  {                                                                                                   \
+    symmem_gathered_gemm_##matrices##_256x256, symmem_gathered_gemm_##matrices##_128x256,             \
+        symmem_gathered_gemm_##matrices##_256x128, symmem_gathered_gemm_##matrices##_64x256,          \
+        symmem_gathered_gemm_##matrices##_256x64                                                      \
+  }
+
 const Numbers numbers[] = {
-    {ElementType::f16, 0x1p-11, {symmem_gathered_gemm_f16_rows, symmem_gathered_gemm_f16_columns}},
-    {ElementType::bf16, 0x1p-8, {symmem_gathered_gemm_bf16_rows, symmem_gathered_gemm_bf16_columns}},
+    {ElementType::f16, 0x1p-11, {KERNELS(f16_rows), KERNELS(f16_columns)}},
+    {ElementType::bf16, 0x1p-8, {KERNELS(bf16_rows), KERNELS(bf16_columns)}},
 };
+
+#undef KERNELS
 
 template <ElementType type>
 using Element = typename ElementOf<type>::Type;
@@ -80,6 +99,7 @@ struct Product {
   const MatrixOrder b_order;
   const Sharding sharding;
   const GatherMode mode;
+  const uint32 shape;  // of the tiles
   uint64 m, n, k, shard, chunk;
   uint32 chunks, movers, keep;
   bool has_bias;
@@ -88,19 +108,20 @@ struct Product {
   std::vector<std::vector<uint8>> arrivals;
   std::vector<uint32> epochs;
 
-  Product(World& world, Random& random, uint32 kind, uint32 first)
+  Product(World& world, Random& random, uint32 kind, uint32 shape, uint32 first)
       : world(world),
         random(random),
         type(numbers[kind & 1]),
         b_order(kind >> 1 & 1 ? MatrixOrder::columns : MatrixOrder::rows),
         sharding(kind >> 2 & 1 ? Sharding::columns : Sharding::rows),
-        mode(static_cast<GatherMode>(1 + kind / 8 % 3)) {
-    // In a third of the cases, everything is aligned for vector loads.
-    const uint64 grain = up_to(random, 2) == 0 ? 8 : 1;
+        mode(static_cast<GatherMode>(1 + kind / 8 % 3)),
+        shape(shape) {
+    // In half of the cases, everything is aligned for vector loads.
+    const uint64 grain = up_to(random, 1) == 0 ? 8 : 1;
     const auto side = [&](uint32 most) { return (1 + up_to(random, most - 1) + grain - 1) / grain * grain; };
     m = side(up_to(random, 2) == 0 ? 300 : 140);
-    n = up_to(random, 9) == 0 ? 1 : side(150);
-    k = side(80);
+    n = up_to(random, 9) == 0 ? 1 : side(up_to(random, 2) == 0 ? 300 : 150);
+    k = side(up_to(random, 2) == 0 ? 200 : 80);
     const auto stride = [&](uint64 length) { return length + up_to(random, 2) * grain; };
     const auto offset = [&] { return grain == 8 ? 0 : up_to(random, 9) * 2; };
     const uint64 whole = by_rows() ? m : k;
@@ -108,7 +129,7 @@ struct Product {
     if (grain == 8) shard = (shard + 7) / 8 * 8;
     if (up_to(random, 3) == 0) shard += up_to(random, 9) * grain;
     // A chunk consists of whole tiles.
-    chunk = gemm_tile * (1 + up_to(random, 1));
+    chunk = shapes[shape].rows * (1 + up_to(random, 1));
     const uint64 rows = by_rows() ? shard : m;
     chunks = static_cast<uint32>((rows + chunk - 1) / chunk);
     movers = mode == GatherMode::wait ? 0 : 1 + up_to(random, 2);
@@ -174,7 +195,8 @@ struct Product {
     return arguments;
   }
 
-  Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns]; }
+  Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns][shape]; }
+  uint32 shared_bytes() const { return shapes[shape].shared_bytes; }
 
   // Simulates copy engines: copies each chunk of each peer and then raises its word.
   void bring(uint32 rank, uint32 seed) {
@@ -210,7 +232,7 @@ struct Product {
       running.emplace_back([this, rank] {
         const GatheredGemmArguments mine = arguments(rank);
         const Kernel multiply = kernel();
-        arch::launch(world.blocks + movers, gemm_threads, gemm_shared_bytes, [&] { multiply(mine); });
+        arch::launch(world.blocks + movers, gemm_threads, shared_bytes(), [&] { multiply(mine); });
       });
       if (mode == GatherMode::wait) running.emplace_back([this, rank, seed] { bring(rank, seed); });
     }
@@ -274,11 +296,13 @@ void products(uint32 seed, uint32 ranks) {
   // Each seed and world tests one of the 24 kinds per mode; eight seeds cover all.
   for (uint32 turn = 0; turn < 3; ++turn) {
     const uint32 kind = (seed * 7 + ranks * 5 + turn * 8) % 24;
-    Product product(world, random, kind, 0u - 1 - up_to(random, 2));
+    const uint32 shape = (seed * 3 + ranks + turn) % std::size(shapes);
+    Product product(world, random, kind, shape, 0u - 1 - up_to(random, 2));
     for (int call = 0; call < 2; ++call) {
       product.call();
       product.check("seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", kind " + std::to_string(kind) +
-                    ", call " + std::to_string(call) + ", " + std::to_string(product.m) + " x " + std::to_string(product.n) +
+                    ", call " + std::to_string(call) + ", tiles of " + std::to_string(shapes[shape].rows) + " x " +
+                    std::to_string(shapes[shape].columns) + ", " + std::to_string(product.m) + " x " + std::to_string(product.n) +
                     " x " + std::to_string(product.k));
     }
   }
@@ -291,7 +315,7 @@ void waits_end() {
     Random random(5);
     World world(3, 1, gemm_threads, 16, 0);
     if (!aborts) world.deadline = second / 50;
-    Product product(world, random, 0, 4);
+    Product product(world, random, 0, 3, 4);
     for (uint32& epoch : product.epochs) ++epoch;
     std::thread host([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -299,7 +323,7 @@ void waits_end() {
     });
     const GatheredGemmArguments arguments = product.arguments(0);
     const Kernel multiply = product.kernel();
-    arch::launch(2, gemm_threads, gemm_shared_bytes, [&] { multiply(arguments); });
+    arch::launch(2, gemm_threads, product.shared_bytes(), [&] { multiply(arguments); });
     host.join();
     const WaitRecord& record = world.record;
     expect(record.state == 2 && record.kind == 16 + operation && record.rank == 10 && record.slot == 5 &&
@@ -314,7 +338,7 @@ void waits_end() {
     world.record = {};
     constexpr uint16 mark = 0x1234;
     product.c[0].set(0, 0, mark);
-    arch::launch(2, gemm_threads, gemm_shared_bytes, [&] { multiply(arguments); });
+    arch::launch(2, gemm_threads, product.shared_bytes(), [&] { multiply(arguments); });
     expect(world.record.state == 0 && product.c[0].get(0, 0) == mark, "a product after an abort leaves at once");
   }
 }

@@ -170,12 +170,62 @@ macro_rules! each_element {
     };
 }
 
-/// Bytes of dynamic shared memory that the `gathered_gemm` kernels need: two stages of both operands, each 128
-/// lines of 32 elements and 4 of padding (`symmem/tile_gemm.h`).
-pub const GATHERED_GEMM_SHARED_MEMORY: u32 = 2 * 2 * 128 * (32 + 4) * 2;
+/// The part of `C` that a block of a `gathered_gemm` kernel computes at a time (`symmem/tile_gemm.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GemmTile {
+    /// Rows.
+    pub rows: u32,
+    /// Columns.
+    pub columns: u32,
+}
 
-/// Rows and columns of the tile of `C` that a block of these kernels computes.
-pub const GATHERED_GEMM_TILE: u32 = 128;
+impl GemmTile {
+    /// The tiles for which there are kernels, the largest first. The kernels' names end in rows and columns:
+    /// `…_256x128`.
+    pub const ALL: [Self; 5] = [
+        Self::of(256, 256),
+        Self::of(128, 256),
+        Self::of(256, 128),
+        Self::of(64, 256),
+        Self::of(256, 64),
+    ];
+
+    const fn of(rows: u32, columns: u32) -> Self {
+        Self { rows, columns }
+    }
+
+    /// Returns the bytes of dynamic shared memory that the kernels need: two stages of the operands, or four on gfx950,
+    /// where loads go to shared memory directly. A line of an operand has 32 elements (`symmem/gemm_feed.h`).
+    pub const fn shared_memory(self, target: Target) -> u32 {
+        let stages = match target {
+            Target::Gfx90a | Target::Gfx942 => 2,
+            Target::Gfx950 => 4,
+        };
+        stages * (self.rows + self.columns) * 32 * 2
+    }
+}
+
+/// Threads of a block of the `gathered_gemm` kernels.
+pub const GATHERED_GEMM_THREADS: u32 = 512;
+
+macro_rules! each_tile {
+    ($($matrices:literal)*) => {
+        [$(
+            each_tile!(entry $matrices, "256x256"),
+            each_tile!(entry $matrices, "128x256"),
+            each_tile!(entry $matrices, "256x128"),
+            each_tile!(entry $matrices, "64x256"),
+            each_tile!(entry $matrices, "256x64"),
+        )*]
+    };
+    (entry $matrices:literal, $tile:literal) => {
+        entry(
+            concat!("symmem_gathered_gemm_", $matrices, "_", $tile),
+            GATHERED_GEMM_ARGUMENTS,
+            GATHERED_GEMM_THREADS,
+        )
+    };
+}
 
 static MODULES: [Module; 10] = [
     module!(
@@ -259,28 +309,7 @@ static MODULES: [Module; 10] = [
     ),
     module!(
         "gathered_gemm",
-        [
-            entry(
-                "symmem_gathered_gemm_f16_rows",
-                GATHERED_GEMM_ARGUMENTS,
-                256
-            ),
-            entry(
-                "symmem_gathered_gemm_f16_columns",
-                GATHERED_GEMM_ARGUMENTS,
-                256
-            ),
-            entry(
-                "symmem_gathered_gemm_bf16_rows",
-                GATHERED_GEMM_ARGUMENTS,
-                256
-            ),
-            entry(
-                "symmem_gathered_gemm_bf16_columns",
-                GATHERED_GEMM_ARGUMENTS,
-                256
-            ),
-        ]
+        each_tile!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns")
     ),
 ];
 

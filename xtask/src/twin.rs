@@ -22,13 +22,15 @@ struct Run {
 }
 
 /// The runs. Each sanitizer uses different seeds, to cover more schedules.
-const RUNS: [Run; 16] = [
+const RUNS: [Run; 18] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
     Run::new("twin", "thread", "protocol", 1),
     Run::new("gathered_gemm", "address,undefined", "all", 1),
     Run::new("gathered_gemm", "thread", "calls", 1 + SEEDS),
+    Run::new("gathered_gemm", "address,undefined", "calls", 1 + 2 * SEEDS).with(&TO_SHARED),
+    Run::new("gathered_gemm", "thread", "calls", 1 + 3 * SEEDS).with(&TO_SHARED),
     Run::new("gathered_at_once", "address,undefined", "all", 1),
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
     Run::new("lamport", "address,undefined", "all", 1),
@@ -43,6 +45,9 @@ const RUNS: [Run; 16] = [
 
 /// Uses multicast addresses, which the test's simulated switch handles.
 const SWITCH: [&str; 1] = ["-DSYMMEM_MULTICAST_HARDWARE"];
+
+/// Loads to shared memory without registers, as on gfx950.
+const TO_SHARED: [&str; 1] = ["-DSYMMEM_HOST_LOADS_TO_SHARED"];
 
 /// Seeds per run. A seed determines the schedule, sizes, types and grids.
 const SEEDS: u32 = 12;

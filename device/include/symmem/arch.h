@@ -5,6 +5,8 @@
 //   SYMMEM_DEVICE               an inlined function of device code
 //   SYMMEM_HOST_DEVICE          a function that the host program may call too
 //   SYMMEM_KERNEL(threads)      an entry point, launched with blocks of at most `threads` threads
+//   SYMMEM_KERNEL_OF_TWO(threads)   an entry point, launched with blocks of `threads` threads, whose warps share a
+//                               scheduler in pairs; if SYMMEM_HAS_MATRIX is 1
 //   SYMMEM_ENTRY_POINT          an entry point without arguments; not defined on the host
 //   SYMMEM_UNROLL               before a loop to unroll completely
 //   SYMMEM_ROLLED               before a loop not to unroll
@@ -104,14 +106,29 @@
 //   bulk_wait_read<pending>, bulk_wait_complete, fence_async_proxy
 //
 // Matrices, if SYMMEM_HAS_MATRIX is 1: a warp computes squares of 16 by 16
-//   load_reused(pointer)        loads a Vector16 that this block or others will read again soon
-//   store_shared(pointer, value)   stores a uint32 or uint64 of elements in shared memory, aligned to its size
+//   dies                        the dies of a device, each with an L2 cache, which take the blocks of a grid in turn
+//   load_reused(pointer)        loads a Vector16 or uint64 that this block or others will read again soon
+//   uniform(value)              the value, which is equal in all threads of the warp, in registers that they share
+//   store_shared(pointer, value)   stores a uint64 or Vector16 of elements in shared memory, aligned to its size
+//   paired(first, second, high)   the lower or higher elements of two words that hold two elements each
+//   block_all(condition, votes)   as block_all, with room for 16 words in shared memory
+//   drain()                     waits until this warp's accesses to global memory are complete
+//   shared_barrier()            a block barrier that orders accesses to shared memory alone. No stores to global memory
+//                               may be in flight
+//   loads_to_shared             whether there is load_to_shared
+//   load_to_shared(to, base, offset)   begins to load 16 bytes of this thread from base + offset to shared memory: to the
+//                               warp's `to`, which like `base` is equal in its threads, behind those of lower threads
+//   wait_for_loads<left>()      waits until at most `left` of this warp's loads are in flight
+//   keep_order()                the compiler moves no instructions across it
+//   set_priority<level>()       the priority of this warp's instructions, 0 to 3
 //   MatrixPart                  a thread's `values` of the square, matrix_values = 256 / warp_size of them
 //   matrix_row(i), matrix_column(i)   the place in the square of this thread's value i. Values 4 j to 4 j + 3 are
 //                               adjacent in a row
-//   matrix_multiply_add<type>(part, a, a_stride, b, b_stride)   adds a product of f16 or bf16 matrices in shared
-//                               memory: 16 rows of a times 16 columns of b, each of 16 adjacent elements. Strides
-//                               between rows and between columns are in elements. All are multiples of 8 bytes
+//   MatrixFragment              a thread's part of 16 lines of 32 elements
+//   load_fragment<type, Place>(lines)   loads it from shared memory; Place::at(line, unit) is the element at which eight
+//                               adjacent elements of a line begin, a multiple of 16 bytes
+//   matrix_multiply_add<type>(part, a, b, step)   adds a product of f16 or bf16 matrices: 16 rows of a times 16 columns
+//                               of b, in matrix_steps steps that may go in any order
 //
 // Multicast addresses, which map the same bytes of every member, if SYMMEM_MULTICAST_HARDWARE is defined.
 // Otherwise symmem/multicast.h uses the members' own addresses

@@ -12,6 +12,9 @@
 #define SYMMEM_DEVICE inline __attribute__((device, always_inline))
 #define SYMMEM_HOST_DEVICE __attribute__((host, device))
 #define SYMMEM_KERNEL(threads) extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, threads))) void
+// A kernel with two waves on each SIMD, which leaves it half of the registers.
+#define SYMMEM_KERNEL_OF_TWO(threads) \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(2, 2))) void
 
 #if defined(SYMMEM_LAUNCH_ARGUMENT)  // symmem's own kernels: see Launch
 #define SYMMEM_ARGUMENTS(T) const symmem::arch::Launch, const T
@@ -31,6 +34,13 @@ namespace symmem {
 namespace arch {
 
 constexpr uint32 warp_size = 64;
+
+// A device of MI200 is one die; MI300 and MI350 have eight, unless they are partitioned.
+#if defined(__gfx90a__)
+constexpr uint32 dies = 1;
+#else
+constexpr uint32 dies = 8;
+#endif
 
 // The address spaces of global memory and of a kernel's arguments. Accesses through generic pointers would be flat
 // accesses, which also wait for shared memory.
@@ -344,8 +354,7 @@ SYMMEM_DEVICE void block_barrier() {
 }
 
 // Each wave votes; the second barrier keeps a wave from voting again before all have counted.
-SYMMEM_DEVICE bool block_all(bool condition) {
-  static __attribute__((shared)) uint32 votes[1024 / warp_size];
+SYMMEM_DEVICE bool block_all(bool condition, uint32* votes) {
   const uint32 waves = (thread_count() + warp_size - 1) / warp_size;
   const uint32 thread = per_thread(thread_index());
   const bool wave = __builtin_amdgcn_ballot_w64(!condition) == 0;
@@ -355,6 +364,11 @@ SYMMEM_DEVICE bool block_all(bool condition) {
   for (uint32 index = 0; index < waves; ++index) all &= votes[index];
   block_barrier();
   return all != 0;
+}
+
+SYMMEM_DEVICE bool block_all(bool condition) {
+  static __attribute__((shared)) uint32 votes[1024 / warp_size];
+  return block_all(condition, votes);
 }
 
 // A wave runs in lockstep and its accesses keep their order, so only the compiler needs the barrier.
@@ -398,14 +412,69 @@ SYMMEM_DEVICE Vector16 load_reused(const Vector16* pointer) {
   return __builtin_bit_cast(Vector16, *(const SYMMEM_GLOBAL Words4*)pointer);
 }
 
-typedef uint32 SharedWord __attribute__((may_alias));
-typedef uint64 SharedPair __attribute__((may_alias));
+SYMMEM_DEVICE uint64 load_reused(const uint64* pointer) { return *(const SYMMEM_GLOBAL uint64*)pointer; }
 
-SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { *(SYMMEM_SHARED SharedWord*)pointer = value; }
+// Moves a value that is equal in all lanes to scalar registers.
+SYMMEM_DEVICE uint32 uniform(uint32 value) { return __builtin_amdgcn_readfirstlane(value); }
+SYMMEM_DEVICE uint64 uniform(uint64 value) {
+  return static_cast<uint64>(uniform(static_cast<uint32>(value >> 32))) << 32 | uniform(static_cast<uint32>(value));
+}
+
+typedef uint64 SharedPair __attribute__((may_alias));
+typedef uint32 SharedWords4 __attribute__((ext_vector_type(4), may_alias));
+
 SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { *(SYMMEM_SHARED SharedPair*)pointer = value; }
+SYMMEM_DEVICE void store_shared(uint16* pointer, const Vector16& value) {
+  *(SYMMEM_SHARED SharedWords4*)pointer = __builtin_bit_cast(SharedWords4, value);
+}
+
+// Element `high` of each pair of two words: one v_perm_b32.
+SYMMEM_DEVICE uint32 paired(uint32 first, uint32 second, uint32 high) {
+  return __builtin_amdgcn_perm(second, first, high != 0 ? 0x07060302u : 0x05040100u);
+}
+
+// The fences order shared memory alone, so loads from global memory stay in flight.
+SYMMEM_DEVICE void shared_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+}
+
+// Only gfx950 loads 16 bytes per lane to shared memory. The compiler would make each load from shared memory wait for all
+// of these, so they are inline assembly, and `wait_for_loads` counts them. The compiler's own waits do not know of them
+// and wait for too many accesses, never too few.
+#if defined(__gfx950__)
+constexpr bool loads_to_shared = true;
+
+SYMMEM_DEVICE void load_to_shared(uint16* to, uint64 base, uint32 offset) {
+  const uint32 first = uniform(static_cast<uint32>(reinterpret_cast<uint64>((SYMMEM_SHARED uint16*)to)));
+  // A wait state between the move to m0 and its use: the compiler does not look into the assembly.
+  asm volatile("s_mov_b32 m0, %2\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, %1"
+               :
+               : "v"(offset), "s"(base), "s"(first)
+               : "memory");
+}
+#else
+constexpr bool loads_to_shared = false;
+__attribute__((device)) void load_to_shared(uint16*, uint64, uint32);  // only declared
+#endif
+
+template <uint32 left>
+SYMMEM_DEVICE void wait_for_loads() {
+  asm volatile("s_waitcnt vmcnt(%0)" : : "n"(left) : "memory");
+}
+
+SYMMEM_DEVICE void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+
+template <uint32 level>
+SYMMEM_DEVICE void set_priority() {
+  __builtin_amdgcn_s_setprio(level);
+}
 
 typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
 typedef short Bfloat4 __attribute__((ext_vector_type(4)));
+typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
+typedef __bf16 Bfloat8 __attribute__((ext_vector_type(8)));
 typedef float Float4 __attribute__((ext_vector_type(4)));
 
 constexpr uint32 matrix_values = 4;
@@ -414,28 +483,64 @@ struct MatrixPart {
   float values[matrix_values];
 };
 
-// Lane l has four elements of each operand, of row l % 16 from depth 4 (l / 16) on, or of such a column; and of the
+// Lane l has eight elements of each operand, of row l % 16 from depth 8 (l / 16) on, or of such a column; and of the
 // result column l % 16 and rows 4 (l / 16) on (CDNA3 ISA, "Matrix Arithmetic Instructions"). The operands are swapped
 // here, so that a lane's four results are adjacent in a row.
 SYMMEM_DEVICE uint32 matrix_row(uint32) { return thread_index() % 16; }
 SYMMEM_DEVICE uint32 matrix_column(uint32 value) { return thread_index() % warp_size / 16 * 4 + value; }
 
-// 16 by 16 by 16, the shape that all three targets have.
+struct MatrixFragment {
+  SharedWords4 words;
+};
+
+template <ElementType, class Place>
+SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
+  const uint32 place = Place::at(thread_index() % 16, thread_index() % warp_size / 16);
+  return {*(const SYMMEM_SHARED SharedWords4*)(lines + place)};
+}
+
+#if defined(__gfx950__)
+
+constexpr uint32 matrix_steps = 1;
+
 template <ElementType type>
-SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const uint16* a, uint32 a_stride, const uint16* b,
-                                       uint32 b_stride) {
-  const uint32 line = thread_index() % 16, depth = thread_index() % warp_size / 16 * 4;
-  const uint64 rows = *(const SYMMEM_SHARED SharedPair*)(a + line * a_stride + depth);
-  const uint64 columns = *(const SYMMEM_SHARED SharedPair*)(b + line * b_stride + depth);
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32) {
   Float4 sums = __builtin_bit_cast(Float4, part);
   if constexpr (type == ElementType::f16) {
-    sums = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(Half4, columns), __builtin_bit_cast(Half4, rows), sums, 0, 0, 0);
+    sums = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(Half8, b.words), __builtin_bit_cast(Half8, a.words), sums, 0, 0, 0);
   } else {
     static_assert(type == ElementType::bf16, "f16 and bf16");
-    sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(Bfloat4, columns), __builtin_bit_cast(Bfloat4, rows), sums, 0, 0, 0);
+    sums = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(Bfloat8, b.words), __builtin_bit_cast(Bfloat8, a.words), sums, 0, 0, 0);
   }
   part = __builtin_bit_cast(MatrixPart, sums);
 }
+
+#else
+
+// Two instructions of depth 16. Each takes half of a lane's elements; since both operands are halved alike, it does not
+// matter that those are not the depths 0 to 15 and 16 to 31.
+constexpr uint32 matrix_steps = 2;
+
+template <class Half>
+SYMMEM_DEVICE Half half_of(const MatrixFragment& fragment, uint32 step) {
+  typedef uint32 Words2 __attribute__((ext_vector_type(2)));
+  const Words2 words = step == 0 ? fragment.words.lo : fragment.words.hi;
+  return __builtin_bit_cast(Half, words);
+}
+
+template <ElementType type>
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32 step) {
+  Float4 sums = __builtin_bit_cast(Float4, part);
+  if constexpr (type == ElementType::f16) {
+    sums = __builtin_amdgcn_mfma_f32_16x16x16f16(half_of<Half4>(b, step), half_of<Half4>(a, step), sums, 0, 0, 0);
+  } else {
+    static_assert(type == ElementType::bf16, "f16 and bf16");
+    sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(half_of<Bfloat4>(b, step), half_of<Bfloat4>(a, step), sums, 0, 0, 0);
+  }
+  part = __builtin_bit_cast(MatrixPart, sums);
+}
+
+#endif
 
 #undef SYMMEM_SHARED
 #undef SYMMEM_PUBLISHES

@@ -20,6 +20,7 @@
 #define SYMMEM_DEVICE inline
 #define SYMMEM_HOST_DEVICE inline
 #define SYMMEM_KERNEL(threads) extern "C" inline void
+#define SYMMEM_KERNEL_OF_TWO(threads) SYMMEM_KERNEL(threads)
 #define SYMMEM_ARGUMENTS(T) const T&
 #define SYMMEM_UNROLL
 #define SYMMEM_ROLLED
@@ -33,6 +34,7 @@ namespace arch {
 
 // Small, so that a few threads form several warps.
 constexpr uint32 warp_size = 2;
+constexpr uint32 dies = 2;
 
 struct BulkBarrier {
   uint64 state;
@@ -190,6 +192,7 @@ SYMMEM_DEVICE bool block_all(bool condition) {
   HostBlock& block = *current().block;
   return block.everybody.arrive(block.threads, condition);
 }
+SYMMEM_DEVICE bool block_all(bool condition, uint32*) { return block_all(condition); }
 SYMMEM_DEVICE void block_barrier() { block_all(true); }
 SYMMEM_DEVICE bool warp_all(bool condition) {
   return current().block->warps[current().index / warp_size].arrive(warp_size, condition);
@@ -318,8 +321,42 @@ SYMMEM_DEVICE uint64 bits_of(double number) { return reinterpreted<uint64>(numbe
 
 SYMMEM_DEVICE Vector16 load_reused(const Vector16* pointer) { return *pointer; }
 
-SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { std::memcpy(pointer, &value, sizeof value); }
+SYMMEM_DEVICE uint64 load_reused(const uint64* pointer) { return *pointer; }
+
+SYMMEM_DEVICE uint32 uniform(uint32 value) { return value; }
+SYMMEM_DEVICE uint64 uniform(uint64 value) { return value; }
+
 SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { std::memcpy(pointer, &value, sizeof value); }
+SYMMEM_DEVICE void store_shared(uint16* pointer, const Vector16& value) { std::memcpy(pointer, &value, sizeof value); }
+
+SYMMEM_DEVICE uint32 paired(uint32 first, uint32 second, uint32 high) {
+  return high != 0 ? first >> 16 | (second & 0xffff0000) : (first & 0xffff) | second << 16;
+}
+
+SYMMEM_DEVICE void drain() {}
+SYMMEM_DEVICE void shared_barrier() { block_barrier(); }
+SYMMEM_DEVICE void keep_order() {}
+
+#if defined(SYMMEM_HOST_LOADS_TO_SHARED)
+constexpr bool loads_to_shared = true;
+#else
+constexpr bool loads_to_shared = false;
+#endif
+
+// Atomic, since threads may load the same bytes to the same place.
+inline void load_to_shared(uint16* to, uint64 base, uint32 offset) {
+  uint64 halves[2];
+  std::memcpy(halves, reinterpret_cast<const void*>(base + offset), sizeof halves);
+  uint64* const place = reinterpret_cast<uint64*>(to) + thread_index() % warp_size * 2;
+  __atomic_store_n(place, halves[0], __ATOMIC_RELAXED);
+  __atomic_store_n(place + 1, halves[1], __ATOMIC_RELAXED);
+}
+
+template <uint32 left>
+SYMMEM_DEVICE void wait_for_loads() {}
+
+template <uint32 level>
+SYMMEM_DEVICE void set_priority() {}
 
 constexpr uint32 matrix_values = 256 / warp_size;
 
@@ -339,16 +376,29 @@ inline float widened(uint16 bits) {
   return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
 }
 
+// Each thread has the whole fragment.
+struct MatrixFragment {
+  float values[32][16];  // by depth
+};
+
+template <ElementType type, class Place>
+SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
+  MatrixFragment fragment;
+  for (uint32 line = 0; line < 16; ++line)
+    for (uint32 depth = 0; depth < 32; ++depth)
+      fragment.values[depth][line] = widened<type>(lines[Place::at(line, depth / 8) + depth % 8]);
+  return fragment;
+}
+
+constexpr uint32 matrix_steps = 2;
+
 template <ElementType type>
-SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const uint16* a, uint32 a_stride, const uint16* b,
-                                       uint32 b_stride) {
-  float columns[16][16];  // by depth
-  for (uint32 column = 0; column < 16; ++column)
-    for (uint32 depth = 0; depth < 16; ++depth) columns[depth][column] = widened<type>(b[column * b_stride + depth]);
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32 step) {
   for (uint32 value = 0; value < matrix_values; value += 16) {
-    for (uint32 depth = 0; depth < 16; ++depth) {
-      const float left = widened<type>(a[matrix_row(value) * a_stride + depth]);
-      for (uint32 column = 0; column < 16; ++column) part.values[value + column] += left * columns[depth][column];
+    for (uint32 depth = 0; depth < 32; ++depth) {
+      if (depth / 4 % 2 != step) continue;
+      const float left = a.values[depth][matrix_row(value)];
+      for (uint32 column = 0; column < 16; ++column) part.values[value + column] += left * b.values[depth][column];
     }
   }
 }

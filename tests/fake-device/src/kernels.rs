@@ -476,17 +476,35 @@ macro_rules! split_gemm {
     };
 }
 
+/// AMD's all-gather + GEMM; one kernel for each number of rows and columns of a tile.
+macro_rules! gathered_gemm {
+    ($matrices:literal, $rows:literal, $columns:literal) => {
+        Kernel {
+            name: concat!(
+                "symmem_gathered_gemm_",
+                $matrices,
+                "_",
+                $rows,
+                "x",
+                $columns
+            ),
+            parameters: parameter!(GatheredGemmArguments),
+            waits: true,
+            ranges: products::gathered_gemm_ranges,
+            run: products::gathered_gemm::<$rows, $columns>,
+        }
+    };
+}
+
 /// The fused all-gather + GEMM kernels for each element type and order of B, without and with tensor maps.
 macro_rules! products {
     ($($matrices:literal)*) => {
         &[$(
-            Kernel {
-                name: concat!("symmem_gathered_gemm_", $matrices),
-                parameters: parameter!(GatheredGemmArguments),
-                waits: true,
-                ranges: products::gathered_gemm_ranges,
-                run: products::gathered_gemm,
-            },
+            gathered_gemm!($matrices, 256, 256),
+            gathered_gemm!($matrices, 128, 256),
+            gathered_gemm!($matrices, 256, 128),
+            gathered_gemm!($matrices, 64, 256),
+            gathered_gemm!($matrices, 256, 64),
             Kernel {
                 name: concat!("symmem_tensor_gemm_", $matrices),
                 parameters: parameter!(products::TensorGemmArguments),

@@ -3,7 +3,7 @@
 use crate::banks;
 use crate::machine::{Core, Fault};
 use crate::memory::Reach;
-use crate::operation::{Address, Modifiers, Operation, Update};
+use crate::operation::{Address, M0, Modifiers, Operation, Update};
 use crate::pending::{Dirtied, Kind, Pending};
 use crate::wave::{Registers, Wave};
 use symmem_kernels_hip::Target;
@@ -103,6 +103,30 @@ impl Core {
                         lanes,
                         bytes,
                         registers: Some(registers),
+                        ..Pending::default()
+                    },
+                );
+            }
+            Operation::LoadToShared {
+                bytes,
+                address,
+                modifiers,
+            } => {
+                let lanes = self.addresses(wave, address, modifiers, bytes)?;
+                let first = wave.scalar(M0, false)? as usize;
+                let end = first + 64 * bytes;
+                if self.shared(wave)?.len() < end {
+                    return Err(outside(end - 1));
+                }
+                let uncached = self.is_uncached(&lanes);
+                self.push(
+                    wave,
+                    Pending {
+                        kind: Kind::Load { signed: false },
+                        reach: reach(wave.program.target, Direction::Load, modifiers, uncached),
+                        lanes,
+                        bytes,
+                        shared: Some(first),
                         ..Pending::default()
                     },
                 );
@@ -371,8 +395,9 @@ impl Core {
         pending: &Pending,
         signed: bool,
     ) -> Result<(), Fault> {
-        let Some(Registers::Vector(registers)) = &pending.registers else {
-            return Ok(());
+        let registers = match &pending.registers {
+            Some(Registers::Vector(registers)) => registers.clone(),
+            _ => 0..0,
         };
         let mut bytes = [0; 16];
         for (lane, address) in &pending.lanes {
@@ -396,6 +421,14 @@ impl Core {
             if pending.bytes < 4 {
                 let negative = signed && bytes[pending.bytes - 1] >= 0x80;
                 bytes[pending.bytes..4].fill(if negative { 0xff } else { 0 });
+            }
+            if let Some(first) = pending.shared {
+                let at = first + lane * pending.bytes;
+                let shared = self.shared(wave)?;
+                shared
+                    .get_mut(at..at + pending.bytes)
+                    .ok_or_else(|| outside(at))?
+                    .copy_from_slice(&bytes[..pending.bytes]);
             }
             for (word, register) in registers.clone().enumerate() {
                 let word = &bytes[4 * word..4 * word + 4];

@@ -2,7 +2,7 @@
 //!
 //! Only the instructions that symmem's kernels compile to are supported. [`crate::operation`] names the sources.
 
-use crate::operation::{Address, Condition, EXEC, Modifiers, Operand, Operation, Update, VCC};
+use crate::operation::{Address, Condition, EXEC, M0, Modifiers, Operand, Operation, Update, VCC};
 use crate::scalar;
 use crate::vector;
 
@@ -63,6 +63,7 @@ fn operand(text: &str) -> Option<Operand> {
     match text {
         "vcc" => return Some(Operand::Scalar(VCC)),
         "exec" => return Some(Operand::Scalar(EXEC)),
+        "m0" => return Some(Operand::Scalar(M0)),
         _ => {}
     }
     if let Some(register) = register(text, 's') {
@@ -114,7 +115,7 @@ fn control(mnemonic: &str, rest: &str, target: Option<usize>) -> Option<Operatio
         })
     };
     match mnemonic {
-        "s_nop" => Some(Operation::Nothing),
+        "s_nop" | "s_setprio" => Some(Operation::Nothing),
         "s_sleep" => Some(Operation::Sleep),
         "s_endpgm" => Some(Operation::End),
         "s_barrier" => Some(Operation::Barrier),
@@ -196,6 +197,13 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             },
         })
     };
+    if let Some(kind) = mnemonic.strip_prefix("global_load_lds_") {
+        return Some(Operation::LoadToShared {
+            bytes: size(kind)?.0,
+            address: address(0, 1)?,
+            modifiers,
+        });
+    }
     if let Some(kind) = mnemonic.strip_prefix("global_load_") {
         let (bytes, signed) = size(kind)?;
         return Some(Operation::Load {
@@ -247,6 +255,11 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
     let place = |number: i64, scale| Some(usize::try_from(number).ok()? * scale);
     let places = match kind {
         "ds_read" | "ds_write" => vec![place(offset, 1)?],
+        // In units of 64 elements.
+        "ds_write2st64" => vec![
+            place(number("offset0:")?, 64 * bytes)?,
+            place(number("offset1:")?, 64 * bytes)?,
+        ],
         "ds_read2" | "ds_write2" => vec![
             place(number("offset0:")?, bytes)?,
             place(number("offset1:")?, bytes)?,
@@ -375,7 +388,12 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             sources: [first, second],
         });
     }
-    if let "v_mfma_f32_16x16x16_f16" | "v_mfma_f32_16x16x16f16" = mnemonic {
+    let elements = match mnemonic {
+        "v_mfma_f32_16x16x16_f16" | "v_mfma_f32_16x16x16f16" => Some(4),
+        "v_mfma_f32_16x16x32_f16" => Some(8),
+        _ => None,
+    };
+    if let Some(elements) = elements {
         let [
             Operand::Vector(destination),
             Operand::Vector(a),
@@ -386,6 +404,7 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             return None;
         };
         return Some(Operation::MatrixMultiply {
+            elements,
             destination,
             a,
             b,
@@ -409,20 +428,24 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         };
         carry_out = Some(register);
     }
-    let mut bytes = [None; 2];
+    let mut parts = [None; 2];
     for word in words {
-        let byte = |value: &str| {
-            value
-                .strip_prefix("BYTE_")
-                .and_then(|byte| byte.parse().ok())
+        let part = |value: &str| -> Option<(u32, u64)> {
+            let (kind, number) = value.split_once('_')?;
+            let number: u32 = number.parse().ok()?;
+            Some(match kind {
+                "BYTE" => (8 * number, 0xff),
+                "WORD" => (16 * number, 0xffff),
+                _ => return None,
+            })
         };
         match word.split_once(':')? {
             ("src0_sel", "DWORD") | ("src1_sel", "DWORD") | ("dst_sel", "DWORD") => {}
             // A byte among results of 8 bits, on paths that no test runs.
             ("dst_sel", _) => return Some(Operation::Unmodeled),
             ("dst_unused", "UNUSED_PAD") => {}
-            ("src0_sel", value) => bytes[0] = Some(byte(value)?),
-            ("src1_sel", value) => bytes[1] = Some(byte(value)?),
+            ("src0_sel", value) => parts[0] = Some(part(value)?),
+            ("src1_sel", value) => parts[1] = Some(part(value)?),
             ("bitop3", _) if base == "v_bitop3_b32" => {}
             ("op_sel", _) if base == "v_pk_mov_b32" => {}
             ("op_sel_hi", _) if base == "v_pk_mul_f32" => {}
@@ -434,6 +457,6 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         destination,
         carry_out,
         sources,
-        bytes,
+        parts,
     })
 }

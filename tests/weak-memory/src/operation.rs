@@ -9,6 +9,8 @@ use crate::vector::VectorFunction;
 
 /// The index of `vcc` among the scalar registers.
 pub const VCC: usize = 106;
+/// The index of `m0` among the scalar registers.
+pub const M0: usize = 124;
 /// The index of `exec` among the scalar registers.
 pub const EXEC: usize = 126;
 
@@ -86,8 +88,8 @@ pub enum Operation {
         destination: usize,
         carry_out: Option<usize>,
         sources: Vec<Operand>,
-        /// The byte of each source that is used, if not the whole source.
-        bytes: [Option<u8>; 2],
+        /// The byte or the half of each source that is used, if not the whole source: its lowest bit, and its mask.
+        parts: [Option<(u32, u64)>; 2],
     },
     Compare {
         function: fn(u64, u64) -> bool,
@@ -118,6 +120,12 @@ pub enum Operation {
         address: Address,
         modifiers: Modifiers,
     },
+    /// Loads from global memory to shared memory: from where `m0` says on, one lane behind the other.
+    LoadToShared {
+        bytes: usize,
+        address: Address,
+        modifiers: Modifiers,
+    },
     Store {
         source: usize,
         /// Lower bytes of the first register that are not stored.
@@ -145,10 +153,11 @@ pub enum Operation {
         address: usize,
         words: Vec<(usize, usize)>,
     },
-    /// Adds a 16x16x16 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or not. Lane
-    /// `l` has four elements of row `l % 16` of `a` from column `4 * (l / 16)` on, the same of a column of `b`, and of
-    /// column `l % 16` of the result.
+    /// Adds a 16x16x16 or 16x16x32 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or
+    /// not. Lane `l` has `elements` (four or eight) of row `l % 16` of `a` from column `elements * (l / 16)` on, the
+    /// same of a column of `b`, and of column `l % 16` of the result four rows from `4 * (l / 16)` on.
     MatrixMultiply {
+        elements: usize,
         destination: usize,
         a: usize,
         b: usize,

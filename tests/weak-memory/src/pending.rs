@@ -24,6 +24,8 @@ pub struct Pending {
     pub bytes: usize,
     pub data: Vec<u8>,
     pub registers: Option<Registers>,
+    /// Where a load to shared memory puts the bytes of lane 0.
+    pub shared: Option<usize>,
     pub store: StoreNumber,
     /// Its number among all accesses.
     pub number: u64,
@@ -45,6 +47,7 @@ impl Default for Pending {
             bytes: 0,
             data: Vec::new(),
             registers: None,
+            shared: None,
             store: 0,
             number: 0,
             order: 0,

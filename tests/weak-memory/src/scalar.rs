@@ -111,6 +111,11 @@ fn add(a: u64, b: u64) -> (u64, Option<bool>) {
     (u64::from(sum as u32), Some(overflow))
 }
 
+fn shifted_sum(a: u64, bits: u32, b: u64) -> (u64, Option<bool>) {
+    let sum = (a << bits) + b;
+    (sum, Some(sum > u64::from(u32::MAX)))
+}
+
 /// Returns the function of a mnemonic; `None` if it is not modeled.
 pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
     use Form::{Compare, InPlace, SaveExec, Short};
@@ -141,10 +146,9 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
             (u64::from(difference as u32), Some(overflow))
         }),
         "s_add_u32" => plain(32, |a, b, _| (a + b, Some(a + b > u64::from(u32::MAX)))),
-        "s_lshl2_add_u32" => plain(32, |a, b, _| {
-            let sum = (a << 2) + b;
-            (sum, Some(sum > u64::from(u32::MAX)))
-        }),
+        "s_lshl1_add_u32" => plain(32, |a, b, _| shifted_sum(a, 1, b)),
+        "s_lshl2_add_u32" => plain(32, |a, b, _| shifted_sum(a, 2, b)),
+        "s_lshl4_add_u32" => plain(32, |a, b, _| shifted_sum(a, 4, b)),
         "s_addc_u32" => plain(32, |a, b, carry| {
             let sum = a + b + u64::from(carry);
             (sum, Some(sum > u64::from(u32::MAX)))
@@ -176,7 +180,8 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
         "s_cmp_lg_u64" => formed(Compare, 64, |a, b, _| (0, Some(a != b))),
         "s_cmp_eq_u32" | "s_cmp_eq_i32" => formed(Compare, 32, |a, b, _| (0, Some(a == b))),
         "s_cmp_lg_u32" | "s_cmp_lg_i32" => formed(Compare, 32, |a, b, _| (0, Some(a != b))),
-        "s_cmp_gt_u32" => formed(Compare, 32, |a, b, _| (0, Some(a > b))),
+        "s_bitcmp1_b32" => formed(Compare, 32, |a, b, _| (0, Some(a >> (b & 31) & 1 == 1))),
+        "s_cmp_gt_u32" | "s_cmpk_gt_u32" => formed(Compare, 32, |a, b, _| (0, Some(a > b))),
         "s_cmp_ge_u32" => formed(Compare, 32, |a, b, _| (0, Some(a >= b))),
         "s_cmp_lt_u32" | "s_cmpk_lt_u32" => formed(Compare, 32, |a, b, _| (0, Some(a < b))),
         "s_cmp_le_u32" => formed(Compare, 32, |a, b, _| (0, Some(a <= b))),

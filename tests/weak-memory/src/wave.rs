@@ -166,33 +166,35 @@ impl Wave {
                 lane,
             } => self.read_lane(*destination, *source, *lane),
             Operation::MatrixMultiply {
+                elements,
                 destination,
                 a,
                 b,
                 c,
-            } => self.matrix_multiply(*destination, *a, *b, *c),
+            } => self.matrix_multiply(*elements, *destination, [*a, *b, *c]),
             _ => return None,
         })
     }
 
     fn matrix_multiply(
         &mut self,
+        elements: usize,
         destination: usize,
-        a: usize,
-        b: usize,
-        c: usize,
+        [a, b, c]: [usize; 3],
     ) -> Result<(), Busy> {
-        for (first, registers) in [(a, 2), (b, 2), (c, 4), (destination, 4)] {
+        let words = elements / 2;
+        for (first, registers) in [(a, words), (b, words), (c, 4), (destination, 4)] {
             self.check(Registers::Vector(first..first + registers))?;
         }
         // The elements of an operand by line and depth.
         let matrix = |first: usize| {
-            let mut lines = [[0f32; 16]; 16];
+            let mut lines = vec![vec![0f32; 4 * elements]; 16];
             for lane in 0..LANES {
-                for element in 0..4 {
+                for element in 0..elements {
                     let word = self.vectors[first + element / 2][lane];
                     let bits = (word >> (element % 2 * 16)) as u16;
-                    lines[lane % 16][lane / 16 * 4 + element] = f16::from_bits(bits).to_f32();
+                    lines[lane % 16][lane / 16 * elements + element] =
+                        f16::from_bits(bits).to_f32();
                 }
             }
             lines
@@ -309,7 +311,7 @@ impl Wave {
             destination,
             carry_out,
             sources,
-            bytes,
+            parts,
         } = operation
         else {
             return Ok(());
@@ -318,9 +320,9 @@ impl Wave {
         for (index, (operand, shape)) in sources.iter().zip(function.shape()).enumerate() {
             values[index] = self.per_lane(*operand, *shape)?;
         }
-        for (values, byte) in values.iter_mut().zip(bytes) {
-            if let Some(byte) = byte {
-                *values = values.map(|value| value >> (8 * byte) & 0xff);
+        for (values, part) in values.iter_mut().zip(parts) {
+            if let Some((first, mask)) = part {
+                *values = values.map(|value| value >> first & mask);
             }
         }
         let width = 1 + usize::from(function.is_wide());

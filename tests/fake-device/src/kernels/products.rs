@@ -315,8 +315,28 @@ pub(super) fn tensor_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     ranges(launch.arguments::<TensorGemmArguments>().arguments)
 }
 
-pub(super) fn gathered_gemm(launch: &Launch, runner: &Runner) -> Result {
-    multiply(launch, runner, launch.arguments())
+/// Runs the GEMM kernel of a tile's size, which needs two or four stages of 32 elements of the tile's rows and columns in
+/// shared memory, depending on the target, and chunks of whole tiles.
+pub(super) fn gathered_gemm<const ROWS: u32, const COLUMNS: u32>(
+    launch: &Launch,
+    runner: &Runner,
+) -> Result {
+    let arguments: GatheredGemmArguments = launch.arguments();
+    let name = launch.kernel.name;
+    let bytes = 2 * (ROWS + COLUMNS) * 32 * 2;
+    if ![bytes, 2 * bytes].contains(&launch.shared) || launch.threads != [512, 1, 1] {
+        violation(format!(
+            "{name} is launched with {} bytes of shared memory and {:?} threads",
+            launch.shared, launch.threads
+        ));
+    }
+    if arguments.chunks > 1 && !arguments.chunk.is_multiple_of(ROWS.into()) {
+        violation(format!(
+            "{name}: chunks of {} rows cut tiles",
+            arguments.chunk
+        ));
+    }
+    multiply(launch, runner, arguments)
 }
 
 pub(super) fn gathered_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {

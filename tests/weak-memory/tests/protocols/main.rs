@@ -447,9 +447,9 @@ fn a_result_of_a_word_that_is_stored_before_it_is_there_is_found() {
 fn a_product_whose_movers_do_not_write_back_is_found() {
     finds(
         PRODUCT,
-        "symmem_gathered_gemm_f16_rows",
+        "symmem_gathered_gemm_f16_rows_64x256",
         is_write_back,
-        &["gathered", "symmem_gathered_gemm_f16_rows+"],
+        &["gathered", "symmem_gathered_gemm_f16_rows_64x256+"],
     );
 }
 
@@ -457,12 +457,12 @@ fn a_product_whose_movers_do_not_write_back_is_found() {
 fn a_product_without_an_invalidation_behind_the_wait_is_found() {
     finds(
         PRODUCT,
-        "symmem_gathered_gemm_f16_columns",
+        "symmem_gathered_gemm_f16_columns_64x256",
         is_invalidation,
         &[
             "gathered",
             "a cache has an older line",
-            "symmem_gathered_gemm_f16_columns+",
+            "symmem_gathered_gemm_f16_columns_64x256+",
         ],
     );
 }

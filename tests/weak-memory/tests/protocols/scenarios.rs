@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use symmem_kernels_hip::{GATHERED_GEMM_SHARED_MEMORY, Target};
+use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::banks::{self, SharedAccesses};
 use symmem_weak_memory::machine::{Grid, Machine};
@@ -72,8 +72,10 @@ pub const SCENARIOS: [Scenario; 19] = [
         kernels: &[
             "symmem_copy_vector",
             "symmem_barrier",
-            product::KERNELS[0],
-            product::KERNELS[1],
+            product::KERNELS[0][0],
+            product::KERNELS[0][1],
+            product::KERNELS[1][0],
+            product::KERNELS[1][1],
         ],
         run: product::product,
     },
@@ -287,11 +289,7 @@ impl<'a> World<'a> {
                 program: Rc::clone(&self.kernels.programs[kernel]),
                 blocks,
                 threads,
-                dynamic_shared_bytes: if product::KERNELS.contains(&kernel) {
-                    GATHERED_GEMM_SHARED_MEMORY as usize
-                } else {
-                    0
-                },
+                dynamic_shared_bytes: product::shared_memory(kernel, self.kernels.target),
                 arguments: arguments.bytes(kernel),
             },
         );

@@ -82,6 +82,14 @@ const PUBLICATIONS: [(&str, usize); 22] = [
     (PRODUCTS, 3),
 ];
 
+/// Returns how the names of the matrix instructions begin that GEMM kernels use: those of full rate.
+pub(super) fn matrix_instruction(target: &str) -> &'static str {
+    match target {
+        "gfx950" => "v_mfma_f32_16x16x32",
+        _ => "v_mfma_f32_16x16x16",
+    }
+}
+
 fn begins(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -123,6 +131,7 @@ pub fn lint(name: &str, target: &str, functions: &[Function], publications: &[u6
             function,
             successors: function.successors(),
             single_cache_bits: target == "gfx90a",
+            matrix_instruction: matrix_instruction(target),
         };
         let complaints = code
             .forms()
@@ -160,6 +169,8 @@ struct Code<'a> {
     successors: Vec<Vec<usize>>,
     /// Whether the target is gfx90a, where only loads have a scope, of one bit (`glc`).
     single_cache_bits: bool,
+    /// How the names of the matrix instructions begin that GEMM kernels use.
+    matrix_instruction: &'static str,
 }
 
 // Facts that may hold before an instruction.
@@ -314,10 +325,10 @@ impl Code<'_> {
         is_flag_store(index) || !self.reaches(index, misses)
     }
 
-    /// Checks that GEMM kernels multiply with matrix instructions in a loop.
+    /// Checks that GEMM kernels multiply in a loop, with the matrix instructions of the target's full rate.
     fn products(&self) -> Option<Complaint> {
         let multiplies = |(index, instruction): (usize, &Instruction)| {
-            instruction.mnemonic.starts_with("v_mfma_f32_16x16x16") && self.is_in_loop(index)
+            instruction.mnemonic.starts_with(self.matrix_instruction) && self.is_in_loop(index)
         };
         let found =
             !self.function.name.starts_with(PRODUCTS) || self.instructions().any(multiplies);

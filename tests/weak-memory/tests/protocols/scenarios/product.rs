@@ -1,14 +1,34 @@
 //! Fused all-gather + GEMM: a block that waited for its word loads what a mover block stored.
 
 use half::f16;
+use symmem_kernels_hip::{GATHERED_GEMM_THREADS, GemmTile, Target};
 
 use super::*;
 
-/// The kernels by order of B.
-pub const KERNELS: [&str; 2] = [
-    "symmem_gathered_gemm_f16_rows",
-    "symmem_gathered_gemm_f16_columns",
+/// The kernels by order of B, for small tiles and the largest.
+pub const KERNELS: [[&str; 2]; 2] = [
+    [
+        "symmem_gathered_gemm_f16_rows_64x256",
+        "symmem_gathered_gemm_f16_columns_64x256",
+    ],
+    [
+        "symmem_gathered_gemm_f16_rows_256x256",
+        "symmem_gathered_gemm_f16_columns_256x256",
+    ],
 ];
+
+/// Returns the bytes of dynamic shared memory of a kernel: none if it is not one of these.
+pub fn shared_memory(kernel: &str, target: Target) -> usize {
+    let place = KERNELS.iter().position(|pair| pair.contains(&kernel));
+    let tile = |large: usize| {
+        GemmTile::ALL
+            .into_iter()
+            .find(|tile| tile.rows == [64, 256][large])
+    };
+    place
+        .and_then(tile)
+        .map_or(0, |tile| tile.shared_memory(target) as usize)
+}
 
 /// Returns small whole numbers, whose products and sums are exact in f16.
 fn halves(count: usize, salt: usize) -> Vec<u8> {
@@ -34,7 +54,7 @@ impl Variant {
     fn of(seed: u64) -> Self {
         let bit = |number: u64| seed >> number & 1 == 1;
         Self {
-            kernel: if bit(1) { KERNELS[1] } else { KERNELS[0] },
+            kernel: KERNELS[usize::from(seed % 8 == 3 || seed % 8 == 5)][usize::from(bit(1))],
             b_in_columns: bit(1),
             by_columns: bit(2),
             push: bit(0),
@@ -45,10 +65,11 @@ impl Variant {
 /// Multiplies an A that is sharded over both ranks: one block moves A, the other multiplies the tiles that have
 /// arrived. It runs twice in the same memory. The seed selects the options.
 pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    // Not multiples of eight elements, except for the rows of A.
+    // Some rows and columns of a tile, and a depth of whole stages and eight elements more, in each shard of columns,
+    // too.
     const M: usize = 10;
     const N: usize = 20;
-    const K: usize = 40;
+    const K: usize = 208;
     /// `ElementType::f16`
     const F16: u32 = 9;
     let variant = Variant::of(seed);
@@ -120,14 +141,20 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .longs(&[M, N, K, K, b_stride, N].map(|side| side as u64))
                 .words(&[F16, 1 + u32::from(variant.b_in_columns), 0, 0])
                 // One chunk, moved by one block; this rank's own shard is not kept.
-                .longs(&[shard as u64, 128])
+                .longs(&[shard as u64, 256])
                 .words(&[
                     1,
                     1 + u32::from(variant.by_columns),
                     2 + u32::from(variant.push),
                 ])
                 .words(&[1, 0, 0]);
-            world.launch(rank, variant.kernel, 2, 256, arguments);
+            world.launch(
+                rank,
+                variant.kernel,
+                2,
+                GATHERED_GEMM_THREADS as usize,
+                arguments,
+            );
             // The other rank may still load this rank's shard.
             world.meet(rank);
             expected.push((c[rank], result.clone()));

@@ -180,15 +180,16 @@ fn catches_loops_that_move_less_than_16_bytes() {
 
 #[test]
 fn catches_products_without_matrix_instructions() {
-    let complaints = |name, instruction, branch| {
+    let complaints_on = |target, name, instruction, branch| {
         let code = [instruction, branch, "s_endpgm"];
-        complaints_of(name, "gfx942", &code, &[])
+        complaints_of(name, target, &code, &[])
             .into_iter()
             .filter(|each| each.contains("matrix instruction"))
             .collect::<Vec<_>>()
     };
+    let complaints = |name, instruction, branch| complaints_on("gfx942", name, instruction, branch);
     let (product, matrix, again) = (
-        "symmem_gathered_gemm_f16_rows",
+        "symmem_gathered_gemm_f16_rows_256x256",
         "v_mfma_f32_16x16x16_f16 v[62:65], v[128:129], v[132:133], v[62:65]",
         "s_cbranch_scc1 1 @0",
     );
@@ -198,6 +199,9 @@ fn catches_products_without_matrix_instructions() {
         "no loop",
     );
     one(complaints(product, matrix, "s_nop 0"), "no loop");
+    one(complaints_on("gfx950", product, matrix, again), "no loop");
+    let twice = "v_mfma_f32_16x16x32_f16 v[62:65], v[128:131], v[132:135], v[62:65]";
+    assert_eq!(complaints_on("gfx950", product, twice, again), [""; 0]);
     assert_eq!(complaints("symmem_move", "s_nop 0", again), [""; 0]);
 }
 

@@ -1,0 +1,131 @@
+// What keeps the stages of a tile GEMM full while the block multiplies: a feed. Its parts are called by every thread
+// between the products of a stage:
+//
+//   begin(steps)       fills the first stage, and begins with the next
+//   part(row, at)      does a part of the work beside the products of stage `at`, behind those of a row of squares
+//   finish()           the next stage is complete for this thread
+//   end()              nothing is in flight that would change shared memory
+//
+// A block barrier follows `begin`, `finish` and `end`. The last steps load a stage again that nobody multiplies, which
+// costs less than a second loop.
+#pragma once
+
+#include "symmem/gemm_stage.h"
+
+#if SYMMEM_HAS_MATRIX
+
+namespace symmem {
+
+// The stages of a tile in shared memory: lines of A, and then of B.
+template <uint32 rows, uint32 columns>
+struct GemmStages {
+  static constexpr uint32 count = arch::loads_to_shared ? 4 : 2;
+  static constexpr uint32 a_elements = rows * gemm_depth;
+  static constexpr uint32 elements = (rows + columns) * gemm_depth;
+
+  static SYMMEM_DEVICE uint16* a(uint32 number) {
+    return reinterpret_cast<uint16*>(arch::dynamic_shared()) + number % count * elements;
+  }
+  static SYMMEM_DEVICE uint16* b(uint32 number) { return a(number) + a_elements; }
+};
+
+// Feeds through registers. A stage is loaded a step before it is stored, and stored a step before it is multiplied.
+// `both` says whether both operands are fed behind the same row.
+template <uint32 rows, uint32 columns, class LoadsB, bool both>
+class RegisterFeed {
+ public:
+  static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) { return LoadsA::takes(a) && LoadsB::takes(b); }
+
+  SYMMEM_DEVICE RegisterFeed(const GemmLines& a, const GemmLines& b) : a_(a), b_(b) {}
+
+  SYMMEM_DEVICE void begin(uint32 steps) {
+    steps_ = steps;
+    a_.load(steps > 1);
+    b_.load(steps > 1);
+    a_.store(Stages::a(0));
+    b_.store(Stages::b(0));
+    a_.load(steps > 2);
+    b_.load(steps > 2);
+  }
+
+  SYMMEM_DEVICE void part(uint32 row, uint32 at) {
+    if (row == 0) {
+      a_.store(Stages::a(at + 1));
+      a_.load(at + 3 < steps_);
+    }
+    if (row == (both ? 0 : 1)) {
+      b_.store(Stages::b(at + 1));
+      b_.load(at + 3 < steps_);
+    }
+  }
+
+  SYMMEM_DEVICE void finish() {}
+  SYMMEM_DEVICE void end() {}
+
+ private:
+  using Stages = GemmStages<rows, columns>;
+  using LoadsA = AlongDepth<rows, false>;
+
+  LoadsA a_;
+  LoadsB b_;
+  uint32 steps_ = 0;
+};
+
+// Feeds from global to shared memory. Loads have three steps to arrive.
+template <uint32 rows, uint32 columns, bool both>
+class StraightFeed {
+ public:
+  static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) {
+    return AlongDepth<rows, false>::takes(a) && AlongDepth<columns, true>::takes(b);
+  }
+
+  SYMMEM_DEVICE StraightFeed(const GemmLines& a, const GemmLines& b) : a_(a), b_(b) {}
+
+  SYMMEM_DEVICE void begin(uint32 steps) {
+    steps_ = steps;
+    for (uint32 stage = 0; stage < ahead; ++stage) {
+      a_.load(Stages::a(stage), stage + 1 < steps);
+      b_.load(Stages::b(stage), stage + 1 < steps);
+    }
+    finish();
+  }
+
+  SYMMEM_DEVICE void part(uint32 row, uint32 at) {
+    const bool more = at + ahead + 1 < steps_;
+    if (row == 0) a_.load(Stages::a(at + ahead), more);
+    if (row == (both ? 0 : 1)) b_.load(Stages::b(at + ahead), more);
+  }
+
+  SYMMEM_DEVICE void finish() { arch::wait_for_loads<(ahead - 1) * (LoadsA::loads + LoadsB::loads)>(); }
+  SYMMEM_DEVICE void end() { arch::wait_for_loads<0>(); }
+
+ private:
+  using Stages = GemmStages<rows, columns>;
+  using LoadsA = StraightAlongDepth<rows, false>;
+  using LoadsB = StraightAlongDepth<columns, true>;
+  static constexpr uint32 ahead = Stages::count - 1;
+
+  LoadsA a_;
+  LoadsB b_;
+  uint32 steps_ = 0;
+};
+
+// The feed for an order of B. Lines of B across the depth are transposed in registers.
+template <uint32 rows, uint32 columns, MatrixOrder b_order, bool straight, bool both>
+struct FeedOf {
+  using Type = RegisterFeed<rows, columns, AlongDepth<columns, true>, both>;
+};
+
+template <uint32 rows, uint32 columns, bool straight, bool both>
+struct FeedOf<rows, columns, MatrixOrder::rows, straight, both> {
+  using Type = RegisterFeed<rows, columns, AcrossDepth<columns>, both>;
+};
+
+template <uint32 rows, uint32 columns, bool both>
+struct FeedOf<rows, columns, MatrixOrder::columns, true, both> {
+  using Type = StraightFeed<rows, columns, both>;
+};
+
+}  // namespace symmem
+
+#endif  // SYMMEM_HAS_MATRIX

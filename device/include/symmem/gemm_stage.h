@@ -1,0 +1,246 @@
+// The operands of a tile GEMM on their way through shared memory: lines of `gemm_depth` elements that run along the
+// depth, which are rows of A and columns of B.
+//
+// A line consists of units of 16 bytes. Unit u of line l is in place u ^ (l / 2) % 4, so that no access conflicts in the
+// banks of shared memory. With 32 banks (gfx90a, gfx942), an access of 16 bytes takes eight lanes per cycle, which must
+// touch the eight places that lie at different addresses modulo 128 bytes; two lines are as long. Stores take lanes in
+// groups of eight adjacent ones. Loads take for example lanes 0 to 3 with 20 to 23, which read unit 0 of lines 0 to 3 and
+// unit 1 of lines 4 to 7: for even lines, the places 0, 1, 1 ^ 2 and 1 ^ 3. With 64 banks (gfx950), the groups have 16
+// lanes and four lines: lanes 0 to 3, 12 to 15, 20 to 23 and 24 to 27 read the places 0, 2, 1 ^ 2 and 1 ^ 0 of lines 0,
+// 12, 4 and 8. (Groups: "Avoiding LDS Bank Conflicts on AMD GPUs Using CK-Tile", ROCm Blogs; HipKittens.)
+#pragma once
+
+#include "symmem/gathered_gemm.h"
+
+#if SYMMEM_HAS_MATRIX
+
+namespace symmem {
+
+constexpr uint32 gemm_threads = 8 * arch::warp_size;
+constexpr uint32 gemm_depth = 32;   // elements of a line in a stage: the depth of a fragment
+constexpr uint32 gemm_unit = 8;     // elements of a unit
+constexpr uint32 gemm_units = gemm_depth / gemm_unit;
+
+struct GemmPlace {
+  // Returns the element of an operand in shared memory at which a unit of a line begins.
+  static SYMMEM_DEVICE uint32 at(uint32 line, uint32 unit) {
+    return line * gemm_depth + (unit ^ line / 2 % gemm_units) * gemm_unit;
+  }
+
+  // Returns the unit of a line that is in a place of it.
+  static SYMMEM_DEVICE uint32 unit(uint32 line, uint32 place) { return place ^ line / 2 % gemm_units; }
+};
+
+// A block's part of a matrix: `lines` lines of `length` adjacent elements; everything else reads as zero.
+struct GemmLines {
+  uint64 address;
+  uint64 stride;  // bytes from line to line
+  uint32 lines;
+  uint32 length;
+
+  SYMMEM_DEVICE GemmLines(uint64 matrix, uint64 elements, uint64 line, uint64 first, uint64 lines_there,
+                          uint64 length_there)
+      : address(arch::uniform(matrix + (line * elements + first) * gemm_element_bytes)),
+        stride(arch::uniform(elements * gemm_element_bytes)),
+        lines(arch::uniform(static_cast<uint32>(lines_there))),
+        length(arch::uniform(static_cast<uint32>(length_there))) {}
+
+  // Returns whether offsets within `count` lines fit 32 bits, and elements at multiples of `bytes` in a line are aligned
+  // to `bytes`.
+  SYMMEM_DEVICE bool regular(uint32 count, uint32 bytes) const {
+    return ((address | stride) & (bytes - 1)) == 0 && stride < (1ull << 32) / count;
+  }
+
+  // Returns an element's bits, or zero outside.
+  SYMMEM_DEVICE uint32 element(uint32 line, uint32 place) const {
+    if (line >= lines || place >= length) return 0;
+    return arch::load(pointer<const uint16>(address + line * stride) + place);
+  }
+};
+
+SYMMEM_DEVICE uint32 least(uint32 left, uint32 right) { return left < right ? left : right; }
+
+// The order of an operand's lines in shared memory. `lines_of_b` puts the columns of B that are four apart beside each
+// other: the four squares of a wave then have columns 4 i, 4 i + 1, 4 i + 2 and 4 i + 3, so that a thread has 16
+// adjacent elements of C, and the stores of transposed elements do not conflict.
+template <uint32 count, bool of_b>
+struct GemmOrder {
+  // Returns the line of the matrix that is line `line` in shared memory.
+  static SYMMEM_DEVICE uint32 matrix(uint32 line) { return of_b ? line % (count / 4) * 4 + line / (count / 4) : line; }
+};
+
+// Returns the address of a thread's part of what begins at `base`, which is equal in all threads. The offset is widened
+// here and not before a loop, so that the load takes both as they are, in three registers instead of four.
+template <class T>
+SYMMEM_DEVICE const T* place_in(uint64 base, uint32& offset) {
+  offset = arch::per_thread(offset);
+  return pointer<const T>(base + offset);
+}
+
+// An operand's next stage in the registers of all threads, on its way from global to shared memory, if the lines of the
+// matrix run along the depth. Lines behind the last repeat it, since their products are not stored.
+template <uint32 count, bool of_b>
+class AlongDepth {
+ public:
+  // Whether the matrix is fit for this, with `depth` as its depth.
+  static SYMMEM_DEVICE bool takes(const GemmLines& from) { return from.regular(count, 16); }
+
+  SYMMEM_DEVICE explicit AlongDepth(const GemmLines& from) : base_(from.address) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < vectors; ++number) {
+      const uint32 line = GemmOrder<count, of_b>::matrix(index(number) / gemm_units);
+      offsets_[number] = least(line, from.lines - 1) * static_cast<uint32>(from.stride) + index(number) % gemm_units * 16;
+    }
+  }
+
+  // Loads a stage. Moves on to the next if there is one.
+  SYMMEM_DEVICE void load(bool more) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < vectors; ++number) {
+      if (!has(number)) continue;
+      vectors_[number] = arch::load_reused(place_in<arch::Vector16>(base_, offsets_[number]));
+    }
+    base_ += more ? gemm_depth * gemm_element_bytes : 0;
+  }
+
+  SYMMEM_DEVICE void store(uint16* to) const {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < vectors; ++number) {
+      if (!has(number)) continue;
+      arch::store_shared(to + GemmPlace::at(index(number) / gemm_units, index(number) % gemm_units), vectors_[number]);
+    }
+  }
+
+ private:
+  static constexpr uint32 units = count * gemm_units;
+  static constexpr uint32 vectors = (units + gemm_threads - 1) / gemm_threads;
+
+  // Whether this thread has a unit of this number.
+  static SYMMEM_DEVICE bool has(uint32 number) {
+    return units % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < units;
+  }
+
+  static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % units; }
+
+  uint64 base_;
+  uint32 offsets_[vectors];
+  arch::Vector16 vectors_[vectors];
+};
+
+// The same for a B whose lines run across the depth. A thread transposes squares of four lines and four columns. Eight
+// adjacent threads fill a line in shared memory, and the next eight the next line.
+template <uint32 count>
+class AcrossDepth {
+ public:
+  static SYMMEM_DEVICE bool takes(const GemmLines& from) {
+    return from.regular(gemm_depth, 8) && (from.length >= count || from.length % 4 == 0);
+  }
+
+  SYMMEM_DEVICE explicit AcrossDepth(const GemmLines& from) : base_(from.address), stride_(from.stride) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < squares; ++number) {
+      const uint32 column = least(index(number) / quads * 4, from.length - 4);
+      offsets_[number] = index(number) % quads * 4 * static_cast<uint32>(stride_) + column * gemm_element_bytes;
+    }
+  }
+
+  SYMMEM_DEVICE void load(bool more) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < squares; ++number) {
+      if (!has(number)) continue;
+      SYMMEM_UNROLL
+      for (uint32 line = 0; line < 4; ++line) {
+        lines_[number][line] = arch::load_reused(place_in<uint64>(base_ + line * stride_, offsets_[number]));
+      }
+    }
+    base_ += more ? gemm_depth * stride_ : 0;
+  }
+
+  SYMMEM_DEVICE void store(uint16* to) const {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < squares; ++number) {
+      if (!has(number)) continue;
+      const uint32 quad = index(number) % quads;
+      SYMMEM_UNROLL
+      for (uint32 column = 0; column < 4; ++column) {
+        const auto word = [&](uint32 line) { return static_cast<uint32>(lines_[number][line] >> column / 2 * 32); };
+        const uint64 low = arch::paired(word(0), word(1), column % 2), high = arch::paired(word(2), word(3), column % 2);
+        const uint32 line = column * (count / 4) + index(number) / quads;
+        arch::store_shared(to + GemmPlace::at(line, quad / 2) + quad % 2 * 4, high << 32 | low);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32 quads = gemm_depth / 4;
+  static constexpr uint32 all = quads * count / 4;
+  static constexpr uint32 squares = (all + gemm_threads - 1) / gemm_threads;
+
+  // Whether this thread has a square of this number.
+  static SYMMEM_DEVICE bool has(uint32 number) {
+    return all % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < all;
+  }
+
+  static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % all; }
+
+  uint64 base_, stride_;
+  uint32 offsets_[squares];
+  uint64 lines_[squares][4];
+};
+
+// As AlongDepth, but from global to shared memory without registers. Where there are more threads than units, some load a
+// unit again, the same bytes to the same place, so that all warps have equally many loads in flight.
+template <uint32 count, bool of_b>
+class StraightAlongDepth {
+ public:
+  static constexpr uint32 units = count * gemm_units;
+  static constexpr uint32 loads = (units + gemm_threads - 1) / gemm_threads;  // of a warp, for a stage
+
+  SYMMEM_DEVICE explicit StraightAlongDepth(const GemmLines& from) : base_(from.address) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < loads; ++number) {
+      // The place in shared memory is given, so look for what belongs there.
+      const uint32 index = (arch::thread_index() + number * gemm_threads) % units;
+      const uint32 line = index / gemm_units, unit = GemmPlace::unit(line, index % gemm_units);
+      const uint32 outer = least(GemmOrder<count, of_b>::matrix(line), from.lines - 1);
+      offsets_[number] = outer * static_cast<uint32>(from.stride) + unit * 16;
+    }
+  }
+
+  // Begins to load a stage. Moves on to the next if there is one.
+  SYMMEM_DEVICE void load(uint16* to, bool more) {
+    const uint32 warp = arch::uniform(arch::thread_index() / arch::warp_size * arch::warp_size);
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < loads; ++number) {
+      const uint32 first = (warp + number * gemm_threads) % units;
+      arch::load_to_shared(to + first * gemm_unit, base_, offsets_[number]);
+    }
+    base_ += more ? gemm_depth * gemm_element_bytes : 0;
+  }
+
+ private:
+  uint64 base_;
+  uint32 offsets_[loads];
+};
+
+// Fills an operand of a stage from any matrix, element by element. `across` says whether its lines run across the depth.
+template <uint32 count, bool of_b, bool across>
+SYMMEM_DEVICE void fill_stage(uint16* to, const GemmLines& from, uint32 depth) {
+  SYMMEM_ROLLED
+  for (uint32 index = arch::thread_index(); index < count * gemm_units; index += gemm_threads) {
+    const uint32 line = index % count, unit = index / count;
+    const uint32 outer = GemmOrder<count, of_b>::matrix(line), first = depth + unit * gemm_unit;
+    arch::Vector16 vector = {};
+    SYMMEM_UNROLL
+    for (uint32 element = 0; element < gemm_unit; ++element) {
+      const uint32 inner = first + element;
+      const uint32 bits = across ? from.element(inner, outer) : from.element(outer, inner);
+      vector.words[element / 2] |= bits << element % 2 * 16;
+    }
+    arch::store_shared(to + GemmPlace::at(line, unit), vector);
+  }
+}
+
+}  // namespace symmem
+
+#endif  // SYMMEM_HAS_MATRIX
