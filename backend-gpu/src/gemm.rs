@@ -68,6 +68,18 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         Ok((limits.blocks != 0).then_some(limits))
     }
 
+    fn gathered_gemm_tile(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+        rows: u32,
+        columns: u32,
+    ) -> CallResult<Option<GatheredLimits>> {
+        let limits = self.gathered_tile_limits(shape, sharding, shard, rows, columns);
+        Ok((limits.blocks != 0).then_some(limits))
+    }
+
     #[inline]
     unsafe fn gathered_gemm(
         &self,

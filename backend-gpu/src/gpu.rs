@@ -113,6 +113,21 @@ pub trait Gpu: Device + Multicast + Current {
         sharding: ShardingCode,
         shard: u64,
     ) -> GatheredLimits;
+    /// Returns the same for a tile of `rows` by `columns`; without blocks if there is no kernel with it.
+    fn gathered_tile_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+        rows: u32,
+        columns: u32,
+    ) -> GatheredLimits {
+        let limits = self.gathered_limits(shape, sharding, shard);
+        match (limits.tile_m, limits.tile_n) == (rows, columns) {
+            true => limits,
+            false => GatheredLimits::default(),
+        }
+    }
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors

@@ -67,10 +67,27 @@ pub fn limits(
     sharding: ShardingCode,
     shard: u64,
 ) -> GatheredLimits {
+    limits_of(
+        backend,
+        shape,
+        sharding,
+        shard,
+        tile(shape, sharding, shard),
+    )
+}
+
+/// See [`symmem_core::backend::Gemm::gathered_gemm_tile`].
+pub fn limits_of(
+    backend: &HipBackend,
+    shape: &GemmLayout,
+    sharding: ShardingCode,
+    shard: u64,
+    tile: GemmTile,
+) -> GatheredLimits {
     let state = backend.state();
-    let tile = tile(shape, sharding, shard);
     let room = state.capabilities.shared_memory_per_block >= tile.shared_memory(backend.target);
-    if kernel_name(shape, tile).is_none() || !room || !countable(shape) {
+    let known = GemmTile::ALL.contains(&tile) && kernel_name(shape, tile).is_some();
+    if !known || !room || !countable(shape) {
         return GatheredLimits::default();
     }
     GatheredLimits {
@@ -105,9 +122,15 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let limits = limits(backend, shape, arguments.sharding, arguments.shard);
+    let tile = match arguments.tile {
+        0 => tile(shape, arguments.sharding, arguments.shard),
+        chosen => GemmTile {
+            rows: chosen >> 16,
+            columns: chosen & 0xffff,
+        },
+    };
+    let limits = limits_of(backend, shape, arguments.sharding, arguments.shard, tile);
     let blocks = grid(&limits, arguments, geometry)?;
-    let tile = tile(shape, arguments.sharding, arguments.shard);
     let name = kernel_name(shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {

@@ -14,6 +14,7 @@ use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::BlasLtApi;
 use symmem_gpu::nccl::NcclApi;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
+use symmem_kernels_hip::GemmTile;
 
 impl Current for HipBackend {
     type ContextGuard<'a> = ContextGuard;
@@ -152,6 +153,18 @@ impl Gpu for HipBackend {
         shard: u64,
     ) -> GatheredLimits {
         gathered_gemm::limits(self, shape, sharding, shard)
+    }
+
+    fn gathered_tile_limits(
+        &self,
+        shape: &GemmLayout,
+        sharding: ShardingCode,
+        shard: u64,
+        rows: u32,
+        columns: u32,
+    ) -> GatheredLimits {
+        let tile = GemmTile { rows, columns };
+        gathered_gemm::limits_of(self, shape, sharding, shard, tile)
     }
 
     unsafe fn launch_gathered(

@@ -189,7 +189,6 @@ pub fn function(mnemonic: &str) -> Option<ScalarFunction> {
         "s_cmp_ge_i32" => formed(Compare, 32, |a, b, _| (0, Some(signed(a) >= signed(b)))),
         "s_cmp_le_i32" => formed(Compare, 32, |a, b, _| (0, Some(signed(a) <= signed(b)))),
         "s_bitcmp0_b32" => formed(Compare, 32, |a, b, _| (0, Some(a >> (b & 31) & 1 == 0))),
-        "s_bitcmp1_b32" => formed(Compare, 32, |a, b, _| (0, Some(a >> (b & 31) & 1 == 1))),
         "s_cmp_lt_i32" => formed(Compare, 32, |a, b, _| (0, Some(signed(a) < signed(b)))),
         _ => return None,
     })

@@ -84,12 +84,6 @@ pub fn float_comparison(condition: &str) -> Option<fn(u64, u64) -> bool> {
     })
 }
 
-/// Returns the four bytes of `bytes` whose numbers are the bytes of `selector`, each below 8.
-fn permuted(bytes: u64, selector: u64) -> u64 {
-    let byte = |place: u64| bytes >> (8 * (selector >> (8 * place) & 7)) & 0xff;
-    (0..4).fold(0, |word, place| word | byte(place) << (8 * place))
-}
-
 fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
@@ -192,7 +186,6 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_max_u32" => word!(&[Word, Word], |s| s[0].max(s[1])),
         "v_min3_u32" => word!(&[Word, Word, Word], |s| s[0].min(s[1]).min(s[2])),
         "v_alignbit_b32" => word!(&[Word, Word, Word], |s| (s[0] << 32 | s[1]) >> (s[2] & 31)),
-        "v_perm_b32" => word!(&[Word, Word, Word], |s| permuted(s[0] << 32 | s[1], s[2])),
         "v_cndmask_b32" => word!(&[Word, Word, Bit], |s| if s[2] == 1 { s[1] } else { s[0] }),
         "v_mbcnt_lo_u32_b32" => VectorFunction {
             run: |lane| {

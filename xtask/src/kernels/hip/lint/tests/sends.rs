@@ -2,13 +2,14 @@
 
 use super::*;
 
-/// Returns the waits that the rule finds, whether it is applied to the artefacts or not.
+/// Returns the waits that the rule finds.
 fn waits(name: &str, code: &[&str]) -> Vec<usize> {
     let functions = function(name, code);
     let code = Code {
         function: &functions[0],
         successors: functions[0].successors(),
         single_cache_bits: false,
+        matrix_instruction: matrix_instruction("gfx942"),
     };
     let waits = code.sends();
     waits.into_iter().map(|(index, _)| index).collect()
