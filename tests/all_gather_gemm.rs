@@ -219,6 +219,45 @@ fn by_a_kernel_whatever_the_shape() {
 }
 
 #[test]
+fn the_kernels_on_hip_have_the_tiles_that_the_caller_chooses() {
+    let report = role(
+        Vendor::Hip,
+        "by_a_kernel_in_every_tile",
+        Vendor::Hip.libraries(),
+        &[],
+    );
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn by_a_kernel_in_every_tile() {
+    ranks(2, |communicator| {
+        // A whole tile of each and the tail of a second one.
+        let shape = GemmShape::new(2 * 270, 265, 40);
+        for tile in ["256x256", "128x256", "256x128", "64x256", "256x64"] {
+            let tile = Some(tile.parse().unwrap());
+            for way in kernels(Vendor::Hip) {
+                let options = GemmOptions {
+                    tile,
+                    ..options(way)
+                };
+                in_rows_and_columns(&communicator, shape, options, 0);
+            }
+        }
+        let tile = Some("96x32".parse().unwrap());
+        let options = GemmOptions {
+            tile,
+            ..options(KERNEL[0])
+        };
+        let refused = communicator.all_gather_gemm::<f16>(&shape, &options);
+        let text = refused.expect_err("no kernel has this tile").to_string();
+        assert!(text.contains("no kernel here has tiles of 96x32"), "{text}");
+        assert!(communicator.finalize().unwrap().is_empty());
+    });
+}
+
+#[test]
 #[ignore = "run in a child process by the test above"]
 fn by_a_kernel() {
     ranks(2, |communicator| {
