@@ -27,6 +27,25 @@ pub struct Mutant {
 }
 
 impl Mutant {
+    /// Returns the name by which reports know it, which stays when other lines of the source change.
+    pub fn name(&self) -> String {
+        match self.number {
+            0 => format!("{}: {}", self.file, self.change()),
+            number => format!("{}: {} #{number}", self.file, self.change()),
+        }
+    }
+
+    fn change(&self) -> String {
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!(
+            "{} ({}): `{}` -> `{}`",
+            self.operator,
+            self.function,
+            flat(&self.before),
+            flat(&self.after)
+        )
+    }
+
     /// Returns the source with the fault.
     pub fn apply(&self, source: &str) -> String {
         let mut text = source.to_owned();
@@ -44,17 +63,7 @@ impl Mutant {
 
 impl fmt::Display for Mutant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        write!(
-            out,
-            "{}:{}:{} ({}): `{}` -> `{}`",
-            self.file,
-            self.line,
-            self.operator,
-            self.function,
-            flat(&self.before),
-            flat(&self.after)
-        )
+        write!(out, "{}:{}:{}", self.file, self.line, self.change())
     }
 }
 

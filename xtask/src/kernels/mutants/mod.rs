@@ -59,8 +59,8 @@ pub struct Options {
     /// Go on from a file that --json wrote: what was caught there is not judged again, survivors are.
     #[arg(long)]
     resume: Option<PathBuf>,
-    /// Only cases that were caught in a file that --json wrote: none may survive now. Those of a source whose lines have
-    /// changed are left out.
+    /// Only cases that were caught in a file that --json wrote: none may survive now. Those whose line has changed are left
+    /// out.
     #[arg(long)]
     caught: Option<PathBuf>,
     /// Write all verdicts into this file.

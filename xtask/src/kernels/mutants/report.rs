@@ -149,6 +149,7 @@ impl Summary {
 #[derive(Serialize)]
 struct Row<'a> {
     mutant: String,
+    line: usize,
     family: &'a str,
     target: &'a str,
     verdict: &'a str,
@@ -202,7 +203,12 @@ pub fn known(path: &Path) -> Result<HashMap<String, Verdict>> {
 
 /// Returns the name of a case in [`known`].
 pub fn name_of(case: &Case) -> String {
-    format!("{} in {} {}", case.mutant, case.slice.name, case.target)
+    format!(
+        "{} in {} {}",
+        case.mutant.name(),
+        case.slice.name,
+        case.target
+    )
 }
 
 /// The part of a report that [`known`] reads.
@@ -262,7 +268,8 @@ pub fn write(
         let verdict = word(judgement.verdict);
         if judgement.verdict == Verdict::Survived {
             report.survivors.push(Row {
-                mutant: case.mutant.to_string(),
+                mutant: case.mutant.name(),
+                line: case.mutant.line,
                 family: case.slice.name,
                 target: case.target,
                 verdict,
@@ -272,7 +279,7 @@ pub fn write(
                 seconds: judgement.seconds,
             });
         } else {
-            let mutant = report.caught.entry(case.mutant.to_string()).or_default();
+            let mutant = report.caught.entry(case.mutant.name()).or_default();
             let place = format!("{} {}", case.slice.name, case.target);
             mutant.entry(verdict).or_default().insert(place);
         }
