@@ -85,7 +85,7 @@ pub fn lint_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the violations in the machine code of a code object, one line each: those of [`lint`] without its metadata.
+/// Returns the violations in the machine code of a code object, one line each: those of [`lint()`] without its metadata.
 pub fn lint_code(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
     let object = object::read(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

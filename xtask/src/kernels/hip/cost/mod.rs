@@ -3,7 +3,7 @@
 //!
 //! llvm-mca says which unit of a compute unit executes each instruction of a loop and for how long ([`mca`]); a model of
 //! the waves runs the loop by all waves of a compute unit ([`waves`]); an interpreter of the machine code counts the
-//! conflicts in shared memory. [`devices`] has the figures of the devices with their sources.
+//! conflicts in shared memory. [`mod@devices`] has the figures of the devices with their sources.
 
 mod calibration;
 mod devices;
