@@ -73,12 +73,10 @@ impl Lanes {
     ) -> Option<&SideStreams> {
         let made = self.channels.get(channel as usize)?;
         // In a capture no stream may be asked whether it is idle.
-        if made.get().is_none()
-            && !captured
-            && context.is_idle_with_neighbors()
-            && let Err(error) = self.make(channel as usize, context, &context.released)
-        {
-            tracing::warn!(rank = context.rank, channel, %error, "no side streams: copies use the caller's");
+        if made.get().is_none() && !captured && context.is_idle_with_neighbors() {
+            if let Err(error) = self.make(channel as usize, context, &context.released) {
+                tracing::warn!(rank = context.rank, channel, %error, "no side streams: copies use the caller's");
+            }
         }
         made.get()?.get(usize::from(captured))
     }
