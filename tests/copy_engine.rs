@@ -22,12 +22,11 @@ const TWO_LANES: usize = 1 << 20;
 
 /// The tests' bodies, by name.
 type Body = fn(&Communicator) -> Result<()>;
-const BODIES: [(&str, Body); 5] = [
+const BODIES: [(&str, Body); 4] = [
     ("sizes", sizes),
     ("replays", replays),
     ("beside_a_capture", beside_a_capture),
     ("ordered_streams", ordered_streams),
-    ("side_streams", side_streams),
 ];
 
 #[rstest]
@@ -55,13 +54,6 @@ fn calls_on_one_channel_may_come_from_streams_that_the_caller_orders(
     #[values("cuda", "hip")] backend: &str,
 ) {
     run(backend, "ordered_streams", &[3]);
-}
-
-/// Of the side streams of four channels, for eager and for captured calls, a quarter is made together with the group: 14 of
-/// 56 in a mesh of eight devices, 6 of 24 in this one.
-#[rstest]
-fn a_channel_has_side_streams_from_its_first_call_on(#[values("cuda", "hip")] backend: &str) {
-    run(backend, "side_streams", &[4]);
 }
 
 /// Runs a body in worlds of these sizes in a child process, because an environment variable selects the runtime. The
@@ -312,61 +304,4 @@ fn after(backend: &symmem::backend::Backend, event: RawEvent, earlier: &Stream, 
             .stream_wait_event(RawStream(later.raw()), event)
             .unwrap();
     }
-}
-
-/// Returns the number of streams that this process has on the fake devices.
-fn live_streams() -> u64 {
-    /// The number of `Kind::Stream` in `fake_device::driver`.
-    const STREAM: u32 = 8;
-    type Live = unsafe extern "C" fn(u32) -> u64;
-    let name = match std::env::var("COPY_ENGINE_BACKEND").unwrap().as_str() {
-        "hip" => "libamdhip64.so.7",
-        _ => "libcuda.so.1",
-    };
-    let path = std::path::Path::new(&std::env::var("SYMMEM_LIBRARY_PATH").unwrap()).join(name);
-    // SAFETY: this is the fake runtime, which is loaded already; the function takes a number.
-    unsafe {
-        let library = libloading::Library::new(path).unwrap();
-        let live: libloading::Symbol<'_, Live> = library.get(b"fake_device_live\0").unwrap();
-        live(STREAM)
-    }
-}
-
-fn side_streams(communicator: &Communicator) -> Result<()> {
-    let world = communicator.world_size();
-    // Lanes of a call beside the caller's, and the stream of its own copy.
-    let lanes = match communicator.capabilities().fanout as usize {
-        0 | 1 => 2,
-        fanout => fanout.min(world - 1),
-    };
-    // Of eager and of captured calls.
-    let of_a_channel = (world * lanes * 2) as u64;
-    let all = || -> Result<u64> {
-        communicator.host_barrier()?;
-        let live = live_streams();
-        communicator.host_barrier()?;
-        Ok(live)
-    };
-    let stream = communicator.stream()?;
-    let before = all()?;
-    let group = communicator.split(Some(0), 0)?.expect("a member");
-    assert_eq!(
-        all()? - before,
-        of_a_channel,
-        "a group has those of one channel"
-    );
-    drop(group);
-    let gather = Gather::new(communicator, TWO_LANES, false)?;
-    let mut expected = None;
-    for (channel, more) in [(0, 0), (2, of_a_channel), (2, 0), (3, of_a_channel)] {
-        gather.fill(&stream, channel as usize)?;
-        stream.synchronize()?;
-        let live = all()?;
-        assert_eq!(live, *expected.get_or_insert(live), "channel {channel}");
-        gather.enqueue(&stream, &engine(None).channel(channel))?;
-        gather.check(&stream, channel as usize)?;
-        expected = Some(live + more);
-        assert_eq!(Some(all()?), expected, "channel {channel}");
-    }
-    gather.free()
 }

@@ -439,11 +439,6 @@ impl Driver {
         self.streams.tickets.none_out() && self.idle_now().unwrap_or(false)
     }
 
-    /// Returns whether no stream of this process's communicators has work on this device, as far as can be asked now.
-    pub fn is_idle_with_neighbors(&self) -> bool {
-        self.idle_now().unwrap_or(false) && self.neighbors_are_quiet()
-    }
-
     /// Returns whether the other communicators of this process have nothing enqueued on this device.
     pub fn neighbors_are_quiet(&self) -> bool {
         self.streams.neighbors().iter().all(|other| {

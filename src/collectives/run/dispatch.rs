@@ -287,7 +287,7 @@ impl Run<'_, '_> {
         };
         // SAFETY: the stream is live.
         let captured = unsafe { backend.stream_capturing(stream) }?;
-        let side_streams = membership.lanes.side_streams(world, channel, captured);
+        let side_streams = membership.lanes.side_streams(channel, captured);
         let concurrent = choice.concurrent;
         if request.operation != CollectiveOperationCode::ALL_REDUCE {
             // SAFETY: as above.
