@@ -40,21 +40,21 @@ pub fn amount() -> Amount {
 /// numbers in its name, so that each value of a parameter comes up among any `share` values of another parameter. A
 /// function without parameters is in the sample or not as a whole.
 ///
-/// A sample that is drawn by a seed is half as large, since each commit draws another one.
+/// A sample that is drawn by a seed is a third as large, since each commit draws another one.
 pub fn sampled_out(share: u32) -> bool {
     let name = test_name();
     let chosen = match seed() {
-        Some(seed) => is_chosen(&name, 2 * share, seed),
+        Some(seed) => is_chosen(&name, 3 * share, seed),
         None => is_chosen(&name, share, 0),
     };
     !chosen && left_out_below(Amount::Long, &name)
 }
 
 /// Returns whether the calling test is left out because it is too long for a sample, and says so. A sample that is drawn by
-/// a seed has one in eight of such tests.
+/// a seed has one in sixteen of such tests.
 pub fn too_long() -> bool {
     let name = test_name();
-    let drawn = seed().is_some_and(|seed| is_drawn(&name, 8, seed));
+    let drawn = seed().is_some_and(|seed| is_drawn(&name, 16, seed));
     !drawn && left_out_below(Amount::Long, &name)
 }
 
