@@ -122,7 +122,7 @@ fn a_signal_without_each_waves_release_is_caught() {
 
 #[test]
 fn a_release_store_alone_is_caught() {
-    // A store with release order after a barrier, for which the compiler drops the wait.
+    // A store with release order after a barrier and a write-back, for which the compiler drops the wait.
     let source = |planted: bool| {
         let publish = if planted {
             "__hip_atomic_store((__attribute__((address_space(1))) uint32*)put.signal.word, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);"
@@ -132,7 +132,7 @@ fn a_release_store_alone_is_caught() {
         format!(
             "SYMMEM_KERNEL(256) planted(SYMMEM_ARGUMENTS(TransferArguments) put) {{
                arch::store(pointer<uint64>(put.destination) + arch::thread_index(), arch::load(pointer<const uint64>(put.source) + arch::thread_index()));
-               arch::release_wave();
+               arch::release_system();
                arch::block_barrier();
                if (arch::thread_index() == 0) {{ {publish} }}
              }}"
