@@ -189,8 +189,14 @@ impl Gpu for CudaBackend {
         shape: &GemmLayout,
         sharding: ShardingCode,
         shard: u64,
+        tile: u32,
     ) -> GatheredLimits {
-        gathered_gemm::limits(self, shape, sharding, shard)
+        let limits = gathered_gemm::limits(self, shape, sharding, shard);
+        // There is one tile for each shape.
+        match tile == 0 || tile == limits.tile_m << 16 | limits.tile_n {
+            true => limits,
+            false => GatheredLimits::default(),
+        }
     }
 
     unsafe fn launch_gathered(

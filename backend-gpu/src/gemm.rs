@@ -64,7 +64,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         sharding: ShardingCode,
         shard: u64,
     ) -> CallResult<Option<GatheredLimits>> {
-        let limits = self.gathered_limits(shape, sharding, shard);
+        let limits = self.gathered_limits(shape, sharding, shard, 0);
         Ok((limits.blocks != 0).then_some(limits))
     }
 
@@ -76,7 +76,7 @@ impl<G: Gpu> Gemm for OpenGpu<G> {
         rows: u32,
         columns: u32,
     ) -> CallResult<Option<GatheredLimits>> {
-        let limits = self.gathered_tile_limits(shape, sharding, shard, rows, columns);
+        let limits = self.gathered_limits(shape, sharding, shard, rows << 16 | columns);
         Ok((limits.blocks != 0).then_some(limits))
     }
 

@@ -106,28 +106,15 @@ pub trait Gpu: Device + Multicast + Current {
     /// # Errors
     /// The call's failure.
     fn settle<T>(&self, call: impl FnOnce() -> CallResult<T>) -> CallResult<T>;
-    /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
+    /// See [`symmem_core::backend::Gemm::gathered_gemm_limits`]; without blocks if there is no kernel with the tile, of which
+    /// [`GatheredGemmArguments::tile`] says more.
     fn gathered_limits(
         &self,
         shape: &GemmLayout,
         sharding: ShardingCode,
         shard: u64,
+        tile: u32,
     ) -> GatheredLimits;
-    /// Returns the same for a tile of `rows` by `columns`; without blocks if there is no kernel with it.
-    fn gathered_tile_limits(
-        &self,
-        shape: &GemmLayout,
-        sharding: ShardingCode,
-        shard: u64,
-        rows: u32,
-        columns: u32,
-    ) -> GatheredLimits {
-        let limits = self.gathered_limits(shape, sharding, shard);
-        match (limits.tile_m, limits.tile_n) == (rows, columns) {
-            true => limits,
-            false => GatheredLimits::default(),
-        }
-    }
     /// See [`symmem_core::backend::Gemm::gathered_gemm`].
     ///
     /// # Errors

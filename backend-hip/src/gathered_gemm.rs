@@ -22,7 +22,7 @@ const COMPUTE_UNITS: u64 = 304;
 const PRODUCTS_PER_LOAD: u64 = 64;
 
 /// Returns the tile with which the GEMM takes least time, and least work if there are several.
-fn tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> GemmTile {
+fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> GemmTile {
     // A tile has rows of one range: a shard of rows, or all.
     let range = match sharding {
         ShardingCode::COLUMNS => shape.m,
@@ -60,30 +60,21 @@ fn kernel_name(shape: &GemmLayout, tile: GemmTile) -> Option<String> {
     ))
 }
 
-/// See [`symmem_core::backend::Gemm::gathered_gemm_limits`].
+/// Returns the limits of the kernel with a tile, named as by [`GatheredGemmArguments::tile`]; without blocks if there is none.
 pub fn limits(
     backend: &HipBackend,
     shape: &GemmLayout,
     sharding: ShardingCode,
     shard: u64,
+    tile: u32,
 ) -> GatheredLimits {
-    limits_of(
-        backend,
-        shape,
-        sharding,
-        shard,
-        tile(shape, sharding, shard),
-    )
-}
-
-/// See [`symmem_core::backend::Gemm::gathered_gemm_tile`].
-pub fn limits_of(
-    backend: &HipBackend,
-    shape: &GemmLayout,
-    sharding: ShardingCode,
-    shard: u64,
-    tile: GemmTile,
-) -> GatheredLimits {
+    let tile = match tile {
+        0 => chosen_tile(shape, sharding, shard),
+        named => GemmTile {
+            rows: named >> 16,
+            columns: named & 0xffff,
+        },
+    };
     let state = backend.state();
     let room = state.capabilities.shared_memory_per_block >= tile.shared_memory(backend.target);
     let known = GemmTile::ALL.contains(&tile) && kernel_name(shape, tile).is_some();
@@ -122,15 +113,18 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let shape = &arguments.shape;
-    let tile = match arguments.tile {
-        0 => tile(shape, arguments.sharding, arguments.shard),
-        chosen => GemmTile {
-            rows: chosen >> 16,
-            columns: chosen & 0xffff,
-        },
-    };
-    let limits = limits_of(backend, shape, arguments.sharding, arguments.shard, tile);
+    let limits = limits(
+        backend,
+        shape,
+        arguments.sharding,
+        arguments.shard,
+        arguments.tile,
+    );
     let blocks = grid(&limits, arguments, geometry)?;
+    let tile = GemmTile {
+        rows: limits.tile_m,
+        columns: limits.tile_n,
+    };
     let name = kernel_name(shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
@@ -189,7 +183,7 @@ mod tests {
                 ShardingCode::COLUMNS => shape.k,
                 _ => m,
             };
-            let GemmTile { rows, columns } = tile(&shape, sharding, whole.div_ceil(world));
+            let GemmTile { rows, columns } = chosen_tile(&shape, sharding, whole.div_ceil(world));
             (rows, columns)
         };
         assert_eq!(of(16384, 8192, ShardingCode::ROWS, 8), (256, 256));

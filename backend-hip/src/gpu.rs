@@ -14,7 +14,6 @@ use symmem_core::backend::{CallResult, Implementation};
 use symmem_gpu::blaslt::BlasLtApi;
 use symmem_gpu::nccl::NcclApi;
 use symmem_gpu::{Current, Gpu, GpuState, Grid};
-use symmem_kernels_hip::GemmTile;
 
 impl Current for HipBackend {
     type ContextGuard<'a> = ContextGuard;
@@ -151,20 +150,9 @@ impl Gpu for HipBackend {
         shape: &GemmLayout,
         sharding: ShardingCode,
         shard: u64,
+        tile: u32,
     ) -> GatheredLimits {
-        gathered_gemm::limits(self, shape, sharding, shard)
-    }
-
-    fn gathered_tile_limits(
-        &self,
-        shape: &GemmLayout,
-        sharding: ShardingCode,
-        shard: u64,
-        rows: u32,
-        columns: u32,
-    ) -> GatheredLimits {
-        let tile = GemmTile { rows, columns };
-        gathered_gemm::limits_of(self, shape, sharding, shard, tile)
+        gathered_gemm::limits(self, shape, sharding, shard, tile)
     }
 
     unsafe fn launch_gathered(
