@@ -1,5 +1,7 @@
 //! The loops of a function: strongly connected components of its flow graph, and those within them.
 
+use std::collections::BTreeSet;
+
 /// A loop, by its instructions.
 pub struct Loop {
     /// In order of address.
@@ -10,6 +12,22 @@ pub struct Loop {
 impl Loop {
     pub fn contains(&self, index: usize) -> bool {
         self.contains[index]
+    }
+
+    /// Returns the instruction at which the loop is entered, unless it is entered at several.
+    pub fn entry(&self, successors: &[Vec<usize>]) -> Option<usize> {
+        let outside = (0..successors.len()).filter(|&before| !self.contains[before]);
+        let entered: BTreeSet<usize> = outside
+            .flat_map(|before| &successors[before])
+            .copied()
+            .filter(|&each| self.contains[each])
+            // A function's first instruction is entered from outside.
+            .chain(self.contains[0].then_some(0))
+            .collect();
+        match Vec::from_iter(entered)[..] {
+            [entry] => Some(entry),
+            _ => None,
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Finds the loop of a kernel that does its work, and the path through it that aligned data takes.
 //!
-//! Loops are the natural loops of the flow graph. The path is the one with the most matrix instructions, then the most
+//! Loops are those of [`loops`] with one entry. The path is the one with the most matrix instructions, then the most
 //! accesses of 16 bytes to global memory, then the fewest narrower ones, then the fewest instructions: a kernel has other
 //! paths for edges and for data that is not aligned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::isa::{Function, Instruction};
+use super::super::loops::loops;
 
 /// A loop.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,108 +55,28 @@ impl Worth {
 /// The flow graph of a function, whose nodes are instructions.
 struct Graph {
     next: Vec<Vec<usize>>,
-    before: Vec<Vec<usize>>,
-    /// Reachable instructions in reverse postorder, and the place of each in it.
-    order: Vec<usize>,
+    /// The place of each reachable instruction in reverse postorder.
     place: Vec<usize>,
-    /// The immediate dominator of each, by place.
-    dominator: Vec<usize>,
+    /// The instructions of each loop with one entry, by that entry.
+    loops: BTreeMap<usize, BTreeSet<usize>>,
 }
 
 impl Graph {
     fn of(function: &Function) -> Self {
         let next = function.successors();
-        let mut before = vec![Vec::new(); next.len()];
-        for (from, targets) in next.iter().enumerate() {
-            for &to in targets {
-                before[to].push(from);
-            }
-        }
-        let order = reverse_postorder(&next);
         let mut place = vec![usize::MAX; next.len()];
-        for (at, &node) in order.iter().enumerate() {
+        for (at, node) in reverse_postorder(&next).into_iter().enumerate() {
             place[node] = at;
         }
-        let mut graph = Self {
-            next,
-            before,
-            dominator: vec![usize::MAX; order.len()],
-            order,
-            place,
-        };
-        graph.find_dominators();
-        graph
-    }
-
-    /// The algorithm of Cooper, Harvey and Kennedy.
-    fn find_dominators(&mut self) {
-        if self.order.is_empty() {
-            return;
-        }
-        self.dominator[0] = 0;
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for at in 1..self.order.len() {
-                let known = self.before[self.order[at]]
-                    .iter()
-                    .map(|&node| self.place[node])
-                    .filter(|&place| place != usize::MAX && self.dominator[place] != usize::MAX);
-                let common = known.reduce(|one, other| self.common(one, other));
-                if let Some(common) = common
-                    && self.dominator[at] != common
-                {
-                    self.dominator[at] = common;
-                    changed = true;
-                }
-            }
-        }
-    }
-
-    fn common(&self, mut one: usize, mut other: usize) -> usize {
-        while one != other {
-            while one > other {
-                one = self.dominator[one];
-            }
-            while other > one {
-                other = self.dominator[other];
-            }
-        }
-        one
-    }
-
-    /// Whether all ways to `node` lead through `head`.
-    fn dominates(&self, head: usize, node: usize) -> bool {
-        let (head, mut at) = (self.place[head], self.place[node]);
-        while at > head {
-            at = self.dominator[at];
-        }
-        at == head
+        let loops = loops(&next)
+            .into_iter()
+            .filter_map(|found| Some((found.entry(&next)?, found.body.into_iter().collect())))
+            .collect();
+        Self { next, place, loops }
     }
 
     fn is_back(&self, from: usize, to: usize) -> bool {
-        self.place[from] != usize::MAX && self.dominates(to, from)
-    }
-
-    /// Returns the instructions of each natural loop, by its first.
-    fn loops(&self) -> BTreeMap<usize, BTreeSet<usize>> {
-        let mut loops: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        for &from in &self.order {
-            for &head in &self.next[from] {
-                if !self.is_back(from, head) {
-                    continue;
-                }
-                let body = loops.entry(head).or_default();
-                body.insert(head);
-                let mut work = vec![from];
-                while let Some(node) = work.pop() {
-                    if self.place[node] != usize::MAX && body.insert(node) {
-                        work.extend(&self.before[node]);
-                    }
-                }
-            }
-        }
-        loops
+        self.loops.get(&to).is_some_and(|body| body.contains(&from))
     }
 
     /// Returns the worthiest path from `head` back to it. Loops inside are passed once.
@@ -225,18 +146,18 @@ fn reverse_postorder(next: &[Vec<usize>]) -> Vec<usize> {
 pub fn hottest(function: &Function) -> Option<Loop> {
     let graph = Graph::of(function);
     let worth: Vec<Worth> = function.instructions.iter().map(Worth::of).collect();
-    let found: Vec<(usize, BTreeSet<usize>, Worth, Vec<usize>)> = graph
-        .loops()
-        .into_iter()
-        .map(|(head, body)| {
-            let (worth, path) = graph.path(head, &body, &worth);
+    let found: Vec<(usize, &BTreeSet<usize>, Worth, Vec<usize>)> = graph
+        .loops
+        .iter()
+        .map(|(&head, body)| {
+            let (worth, path) = graph.path(head, body, &worth);
             (head, body, worth, path)
         })
         .collect();
     let matrix = found.iter().any(|(_, _, worth, _)| worth.matrix > 0);
     let amount = |worth: &Worth| if matrix { worth.matrix } else { worth.wide };
     let innermost = found.iter().filter(|(head, body, worth, _)| {
-        let inside = |(other, _, inner, _): &&(usize, BTreeSet<usize>, Worth, Vec<usize>)| {
+        let inside = |(other, _, inner, _): &&(usize, &BTreeSet<usize>, Worth, Vec<usize>)| {
             other != head && body.contains(other) && amount(inner) > 0
         };
         amount(worth) > 0 && !found.iter().any(|other| inside(&other))
