@@ -365,6 +365,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (132, 132));
+        assert_eq!((names.len(), all), (148, 148));
     }
 }

@@ -147,10 +147,10 @@ fn refused() {
         (GemmLayout { n: 0, ..good }, "nothing to multiply"),
         (
             GemmLayout {
-                element: ElementTypeCode::F32,
+                element: ElementTypeCode::F64,
                 ..good
             },
-            "F32",
+            "F64",
         ),
         (
             GemmLayout {

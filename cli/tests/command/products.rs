@@ -417,7 +417,7 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
             r#"[{"m": 0, "n": 1, "k": 1, "dtype": "bf16"}]"#,
             "0x1x1 has no elements",
         ),
-        (r#"[{"m": 1, "n": 1, "k": 1, "dtype": "f32"}]"#, "bfloat16"),
+        (r#"[{"m": 1, "n": 1, "k": 1, "dtype": "f64"}]"#, "bfloat16"),
         (
             r#"[{"m": 1, "n": 1, "k": 1, "dtype": "bf16", "stride": 1}]"#,
             "stride",
