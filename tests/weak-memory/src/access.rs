@@ -1,11 +1,12 @@
 //! Memory accesses: what happens at issue, and at completion.
 
-use crate::banks;
+use crate::block::{Access, Space};
 use crate::machine::{Core, Fault};
 use crate::memory::Reach;
 use crate::operation::{Address, M0, Modifiers, Operation, Update};
 use crate::pending::{Dirtied, Kind, Pending};
-use crate::wave::{Registers, Wave};
+use crate::shared::outside;
+use crate::wave::{Late, Registers, Wave};
 use symmem_kernels_hip::Target;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl Core {
                         registers: Some(registers),
                         ..Pending::default()
                     },
-                );
+                )?;
             }
             Operation::LoadToShared {
                 bytes,
@@ -115,7 +116,7 @@ impl Core {
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
                 let first = wave.scalar(M0, false)? as usize;
                 let end = first + 64 * bytes;
-                if self.shared(wave)?.len() < end {
+                if self.block(wave)?.shared.len() < end {
                     return Err(outside(end - 1));
                 }
                 let uncached = self.is_uncached(&lanes);
@@ -129,7 +130,7 @@ impl Core {
                         shared: Some(first),
                         ..Pending::default()
                     },
-                );
+                )?;
             }
             Operation::Store {
                 source,
@@ -154,7 +155,7 @@ impl Core {
                 for (_, address) in &pending.lanes {
                     self.memory.issue(*address, bytes, pending.store);
                 }
-                self.push(wave, pending);
+                self.push(wave, pending)?;
             }
             Operation::Atomic {
                 update,
@@ -187,7 +188,7 @@ impl Core {
                         registers,
                         ..Pending::default()
                     },
-                );
+                )?;
             }
             Operation::WriteBack { system } => self.push(
                 wave,
@@ -195,7 +196,7 @@ impl Core {
                     kind: Kind::WriteBack { system },
                     ..Pending::default()
                 },
-            ),
+            )?,
             Operation::Invalidate { level1, level2 } => {
                 self.memory.invalidate(wave.path, level1, level2);
             }
@@ -229,72 +230,13 @@ impl Core {
                 destination,
                 address,
                 ref offsets,
-            } => {
-                wave.check(Registers::Vector(address..address + 1))?;
-                let registers = Registers::Vector(destination..destination + offsets.len());
-                wave.check(registers.clone())?;
-                self.count_clocks(wave, address, offsets, false);
-                for lane in wave.lanes() {
-                    // The address may be in one of the registers that the load overwrites.
-                    let base = wave.vectors[address][lane] as usize;
-                    for (word, offset) in offsets.iter().enumerate() {
-                        let at = base + offset;
-                        let shared = self.shared(wave)?;
-                        let bytes = shared.get(at..at + 4).ok_or_else(|| outside(at))?;
-                        let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                        wave.vectors[destination + word][lane] = value;
-                    }
-                }
-                wave.mark(&registers, true);
-                wave.scalar_pending.push_back(registers);
-            }
+            } => self.load_shared(wave, destination, address, offsets)?,
             Operation::SharedStore { address, ref words } => {
-                wave.check(Registers::Vector(address..address + 1))?;
-                let offsets: Vec<usize> = words.iter().map(|&(_, offset)| offset).collect();
-                self.count_clocks(wave, address, &offsets, true);
-                for &(source, offset) in words {
-                    wave.check(Registers::Vector(source..source + 1))?;
-                    for lane in wave.lanes() {
-                        let at = wave.vectors[address][lane] as usize + offset;
-                        let value = wave.vectors[source][lane].to_le_bytes();
-                        let shared = self.shared(wave)?;
-                        shared
-                            .get_mut(at..at + 4)
-                            .ok_or_else(|| outside(at))?
-                            .copy_from_slice(&value);
-                    }
-                }
-                wave.scalar_pending.push_back(Registers::Vector(0..0));
+                self.store_shared(wave, address, words)?;
             }
             _ => return Ok(false),
         }
         Ok(true)
-    }
-
-    /// Counts the clocks of the instruction that a wave executes. Of two accesses in one instruction, each is counted.
-    fn count_clocks(&mut self, wave: &Wave, address: usize, offsets: &[usize], stores: bool) {
-        let instruction = &wave.program.instructions[wave.next - 1];
-        let name = instruction.text.split(' ').next().unwrap_or_default();
-        let halves = if name.contains("2_b") { 2 } else { 1 };
-        let words = (offsets.len() / halves).max(1);
-        let (mut most, mut least) = (0, 0);
-        for part in offsets.chunks(words) {
-            let lanes = wave.lanes().map(|lane| {
-                let base = wave.vectors[address][lane] as usize;
-                (lane, base + part[0])
-            });
-            let lanes: Vec<(usize, usize)> = lanes.collect();
-            let (clocks, free) = banks::clocks(wave.program.target, stores, words, &lanes);
-            most += clocks;
-            least += free;
-        }
-        let place = (wave.program.name.clone(), instruction.offset);
-        let clocks = banks::Clocks {
-            executions: 1,
-            most,
-            least,
-        };
-        banks::add(&mut self.shared_accesses, [(place, clocks)].into());
     }
 
     /// Completes the wave's loads of bytes that a store is about to change: they need not see it, though it is newer.
@@ -312,19 +254,32 @@ impl Core {
         Ok(())
     }
 
-    fn shared(&mut self, wave: &Wave) -> Result<&mut Vec<u8>, Fault> {
-        self.shared
-            .get_mut(&(wave.rank, wave.block))
-            .ok_or_else(|| Fault::Memory("the block has no shared memory".to_owned()))
-    }
-
-    fn push(&mut self, wave: &mut Wave, mut pending: Pending) {
+    fn push(&mut self, wave: &mut Wave, mut pending: Pending) -> Result<(), Fault> {
         self.accesses += 1;
         wave.issued += 1;
         pending.number = self.accesses;
         pending.order = wave.issued;
         pending.instruction = wave.next - 1;
+        self.look_for_races(wave, &pending)?;
         wave.pending.push(pending);
+        Ok(())
+    }
+
+    /// Fails if an access, which may happen now, races with one of another wave of the block.
+    fn look_for_races(&mut self, wave: &Wave, pending: &Pending) -> Result<(), Fault> {
+        let kind = match pending.kind {
+            Kind::Load { .. } if !pending.reach.past_level1 => Access::Load,
+            Kind::Store => Access::Store,
+            _ => return Ok(()),
+        };
+        for &(lane, address) in &pending.lanes {
+            self.access(wave, Space::Global, (address, pending.bytes), kind)?;
+            if let Some(first) = pending.shared {
+                let at = (first + lane * pending.bytes) as u64;
+                self.access(wave, Space::Shared, (at, pending.bytes), Access::Copy)?;
+            }
+        }
+        Ok(())
     }
 
     /// Completes one of a wave's accesses.
@@ -334,7 +289,13 @@ impl Core {
             wave.mark(registers, false);
         }
         match pending.kind {
-            Kind::Load { signed } => self.complete_load(wave, &pending, signed),
+            Kind::Load { signed } => {
+                self.look_for_races(wave, &pending)?;
+                if pending.reach.past_level1 {
+                    self.block(wave)?.poll(wave.number);
+                }
+                self.complete_load(wave, &pending, signed)
+            }
             Kind::Store => {
                 for (slot, (_, address)) in pending.lanes.iter().enumerate() {
                     let bytes = &pending.data[slot * pending.bytes..][..pending.bytes];
@@ -424,8 +385,9 @@ impl Core {
             }
             if let Some(first) = pending.shared {
                 let at = first + lane * pending.bytes;
-                let shared = self.shared(wave)?;
-                shared
+                let block = self.block(wave)?;
+                block
+                    .shared
                     .get_mut(at..at + pending.bytes)
                     .ok_or_else(|| outside(at))?
                     .copy_from_slice(&bytes[..pending.bytes]);
@@ -478,17 +440,17 @@ impl Core {
     }
 }
 
-fn outside(at: usize) -> Fault {
-    Fault::Memory(format!("shared memory has no byte {at}"))
-}
-
 /// Sets scalar registers, which may be used once the load has been waited for.
 fn arrive(wave: &mut Wave, destination: usize, words: &[u32]) -> Result<(), Fault> {
     let registers = Registers::Scalar(destination..destination + words.len());
     wave.check(registers.clone())?;
     wave.scalars[destination..destination + words.len()].copy_from_slice(words);
     wave.mark(&registers, true);
-    wave.scalar_pending.push_back(registers);
+    wave.scalar_pending.push_back(Late {
+        registers,
+        words: Vec::new(),
+        kind: Access::Load,
+    });
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 
 mod access;
 pub mod banks;
+pub mod block;
 pub mod decode;
 pub mod machine;
 pub mod memory;
@@ -18,6 +19,7 @@ pub mod pending;
 pub mod program;
 pub mod random;
 mod scalar;
+mod shared;
 mod vector;
 pub mod wave;
 

@@ -8,6 +8,7 @@
 //! - a plain load that misses the newest store to any of its bytes. In a correct protocol, every such load is ordered
 //!   after the store that it needs and before the next one;
 //! - a register that is used before the load or atomic that writes it has been waited for;
+//! - an access of a wave that races with one of another wave of its block: see [`block`](crate::block);
 //! - an access outside all allocations;
 //! - a run that does not end.
 
@@ -19,6 +20,7 @@ use symmem_kernels_hip::{Launch, Target};
 
 use crate::Error;
 use crate::banks::SharedAccesses;
+use crate::block::Block;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
 use crate::pending::{Dirtied, Kind};
@@ -105,8 +107,8 @@ const TICK_NS: u32 = 10;
 pub struct Core {
     pub memory: Memory,
     pub random: Random,
-    /// Shared memory by rank and block.
-    pub shared: HashMap<(usize, usize), Vec<u8>>,
+    /// Blocks by rank and number.
+    pub blocks: HashMap<(usize, usize), Block>,
     pub accesses: u64,
     /// Lines in a level 2 cache that no write-back has covered, by the block (its level 1 cache) that stored them.
     pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
@@ -173,7 +175,7 @@ impl Machine {
             core: Core {
                 memory,
                 random: Random::new(seed),
-                shared: HashMap::new(),
+                blocks: HashMap::new(),
                 accesses: 0,
                 dirtied: HashMap::new(),
                 shared_accesses: SharedAccesses::new(),
@@ -251,7 +253,7 @@ impl Machine {
             }
         }
         self.waves.retain(|wave| wave.rank != rank);
-        self.core.shared.retain(|(owner, _), _| *owner != rank);
+        self.core.blocks.retain(|(owner, _), _| *owner != rank);
         self.core.memory.now += 1;
         for die in self.dies(rank) {
             let lines = self.core.memory.dirty_lines(die);
@@ -299,10 +301,8 @@ impl Machine {
                 level1: self.core.memory.add_level1(),
             };
             // Even, so that a vote which is not there yet counts as one against.
-            self.core.shared.insert(
-                (rank, block),
-                vec![0xda; grid.program.shared_bytes + grid.dynamic_shared_bytes],
-            );
+            let shared = vec![0xda; grid.program.shared_bytes + grid.dynamic_shared_bytes];
+            self.core.blocks.insert((rank, block), Block::new(shared));
             for number in 0..grid.threads.div_ceil(LANES) {
                 let threads = (grid.threads - number * LANES).min(LANES);
                 let program = Rc::clone(&grid.program);
@@ -410,13 +410,16 @@ impl Machine {
             )));
         };
         if let Operation::Wait { vector, scalar } = instruction.operation {
-            if let Some(left) = scalar {
-                while wave.scalar_pending.len() > left {
-                    if let Some(registers) = wave.scalar_pending.pop_front() {
-                        wave.mark(&registers, false);
-                    }
-                }
+            let mut ended = Ok(());
+            while ended.is_ok() && scalar.is_some_and(|left| wave.scalar_pending.len() > left) {
+                let Some(late) = wave.scalar_pending.pop_front() else {
+                    break;
+                };
+                wave.mark(&late.registers, false);
+                ended = self.core.end_shared(wave, &late);
             }
+            ended.map_err(|fault| self.explain(index, &fault))?;
+            let wave = &self.waves[index];
             // The counter decreases in order of issue: all accesses but the newest `left` must be complete.
             let held_up = |left: usize| {
                 let newest = wave.issued.saturating_sub(left as u64);
@@ -426,7 +429,7 @@ impl Machine {
                 self.complete_one(index, true)?;
                 return Ok(false);
             }
-            wave.next += 1;
+            self.waves[index].next += 1;
             return Ok(true);
         }
         wave.next += 1;
@@ -474,6 +477,9 @@ impl Machine {
             if wave.state == State::AtBarrier {
                 wave.state = State::Running;
             }
+        }
+        if let Some(block) = self.core.blocks.get_mut(&(rank, block)) {
+            block.pass_barrier();
         }
     }
 

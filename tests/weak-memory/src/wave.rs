@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use half::f16;
 
+use crate::block::Access;
 use crate::memory::Path;
 use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
 use crate::pending::Pending;
@@ -29,6 +30,15 @@ pub enum Registers {
     Vector(Range<usize>),
 }
 
+/// A scalar load or an access to shared memory that has not been waited for.
+pub struct Late {
+    /// What it will write.
+    pub registers: Registers,
+    /// The words of shared memory.
+    pub words: Vec<u64>,
+    pub kind: Access,
+}
+
 pub struct Wave {
     pub program: Rc<Program>,
     pub rank: usize,
@@ -45,8 +55,8 @@ pub struct Wave {
     pub pending: Vec<Pending>,
     /// How many accesses it has issued.
     pub issued: u64,
-    /// Registers that scalar and shared loads will write, in order of issue.
-    pub scalar_pending: VecDeque<Registers>,
+    /// Scalar loads and accesses to shared memory that have not been waited for, in order of issue.
+    pub scalar_pending: VecDeque<Late>,
     /// How many accesses will still write each register.
     busy_scalars: Vec<u8>,
     busy_vectors: Vec<u8>,

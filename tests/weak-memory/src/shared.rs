@@ -1,0 +1,144 @@
+//! Accesses to shared memory. They take effect at issue; a wave must wait for them before a barrier that is to order them.
+
+use crate::banks;
+use crate::block::{Access, Block, Space};
+use crate::machine::{Core, Fault};
+use crate::wave::{Late, Registers, Wave};
+
+impl Core {
+    /// Loads words of shared memory, each at its offset from a lane's address, into consecutive registers.
+    pub fn load_shared(
+        &mut self,
+        wave: &mut Wave,
+        destination: usize,
+        address: usize,
+        offsets: &[usize],
+    ) -> Result<(), Fault> {
+        wave.check(Registers::Vector(address..address + 1))?;
+        let registers = Registers::Vector(destination..destination + offsets.len());
+        wave.check(registers.clone())?;
+        self.count_clocks(wave, address, offsets, false);
+        let mut words = Vec::new();
+        for lane in wave.lanes() {
+            // The address may be in one of the registers that the load overwrites.
+            let base = wave.vectors[address][lane] as usize;
+            for (word, offset) in offsets.iter().enumerate() {
+                let at = base + offset;
+                let shared = &self.block(wave)?.shared;
+                let bytes = shared.get(at..at + 4).ok_or_else(|| outside(at))?;
+                let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                wave.vectors[destination + word][lane] = value;
+                words.push(at as u64);
+            }
+        }
+        wave.mark(&registers, true);
+        self.begin_shared(wave, registers, words, Access::Load)
+    }
+
+    /// Stores registers to shared memory, each at its offset from a lane's address.
+    pub fn store_shared(
+        &mut self,
+        wave: &mut Wave,
+        address: usize,
+        sources: &[(usize, usize)],
+    ) -> Result<(), Fault> {
+        wave.check(Registers::Vector(address..address + 1))?;
+        let offsets: Vec<usize> = sources.iter().map(|&(_, offset)| offset).collect();
+        self.count_clocks(wave, address, &offsets, true);
+        let mut words = Vec::new();
+        for &(source, offset) in sources {
+            wave.check(Registers::Vector(source..source + 1))?;
+            for lane in wave.lanes() {
+                let at = wave.vectors[address][lane] as usize + offset;
+                let value = wave.vectors[source][lane].to_le_bytes();
+                let shared = &mut self.block(wave)?.shared;
+                shared
+                    .get_mut(at..at + 4)
+                    .ok_or_else(|| outside(at))?
+                    .copy_from_slice(&value);
+                words.push(at as u64);
+            }
+        }
+        self.begin_shared(wave, Registers::Vector(0..0), words, Access::Store)
+    }
+
+    fn begin_shared(
+        &mut self,
+        wave: &mut Wave,
+        registers: Registers,
+        words: Vec<u64>,
+        kind: Access,
+    ) -> Result<(), Fault> {
+        let late = Late {
+            registers,
+            words,
+            kind,
+        };
+        self.end_shared(wave, &late)?;
+        wave.scalar_pending.push_back(late);
+        Ok(())
+    }
+
+    /// Records an access to shared memory, where it is issued and where it has been waited for.
+    pub fn end_shared(&mut self, wave: &Wave, late: &Late) -> Result<(), Fault> {
+        for &at in &late.words {
+            self.access(wave, Space::Shared, (at, 4), late.kind)?;
+        }
+        Ok(())
+    }
+
+    /// Records an access of a wave, and fails if it races with another wave's.
+    pub fn access(
+        &mut self,
+        wave: &Wave,
+        space: Space,
+        (at, bytes): (u64, usize),
+        kind: Access,
+    ) -> Result<(), Fault> {
+        let block = self.block(wave)?;
+        let found = block.access(wave.number, (space, at, bytes), kind);
+        found.map_err(|what| {
+            let place = match space {
+                Space::Shared => format!("byte {at} of shared memory"),
+                Space::Global => self.memory.describe(at),
+            };
+            Fault::Memory(format!("{place}: {what}"))
+        })
+    }
+
+    pub fn block(&mut self, wave: &Wave) -> Result<&mut Block, Fault> {
+        self.blocks
+            .get_mut(&(wave.rank, wave.block))
+            .ok_or_else(|| Fault::Memory("the wave has no block".to_owned()))
+    }
+
+    /// Counts the clocks of the instruction that a wave executes. Of two accesses in one instruction, each is counted.
+    fn count_clocks(&mut self, wave: &Wave, address: usize, offsets: &[usize], stores: bool) {
+        let instruction = &wave.program.instructions[wave.next - 1];
+        let name = instruction.text.split(' ').next().unwrap_or_default();
+        let halves = if name.contains("2_b") { 2 } else { 1 };
+        let words = (offsets.len() / halves).max(1);
+        let (mut most, mut least) = (0, 0);
+        for part in offsets.chunks(words) {
+            let lanes = wave.lanes().map(|lane| {
+                let base = wave.vectors[address][lane] as usize;
+                (lane, base + part[0])
+            });
+            let lanes: Vec<(usize, usize)> = lanes.collect();
+            let (clocks, free) = banks::clocks(wave.program.target, stores, words, &lanes);
+            most += clocks;
+            least += free;
+        }
+        let place = (wave.program.name.clone(), instruction.offset);
+        let clocks = banks::Clocks {
+            executions: 1,
+            most,
+            least,
+        };
+        banks::add(&mut self.shared_accesses, [(place, clocks)].into());
+    }
+}
+
+pub fn outside(at: usize) -> Fault {
+    Fault::Memory(format!("shared memory has no byte {at}"))
+}
