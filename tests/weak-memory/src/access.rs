@@ -269,11 +269,15 @@ impl Core {
     fn look_for_races(&mut self, wave: &Wave, pending: &Pending) -> Result<(), Fault> {
         let kind = match pending.kind {
             Kind::Load { .. } if !pending.reach.past_level1 => Access::Load,
-            Kind::Store => Access::Store,
+            Kind::Store if !pending.reach.past_level2 => Access::Store,
             _ => return Ok(()),
         };
+        // On gfx90a a store that tells, such as that a wait gave up, looks like any other.
+        let may_tell = wave.program.target == Target::Gfx90a;
         for &(lane, address) in &pending.lanes {
-            self.access(wave, Space::Global, (address, pending.bytes), kind)?;
+            if !may_tell {
+                self.access(wave, Space::Global, (address, pending.bytes), kind)?;
+            }
             if let Some(first) = pending.shared {
                 let at = (first + lane * pending.bytes) as u64;
                 self.access(wave, Space::Shared, (at, pending.bytes), Access::Copy)?;

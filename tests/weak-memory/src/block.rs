@@ -2,10 +2,11 @@
 //!
 //! Two waves race if both access a byte, at least one of them stores to it, and no barrier of the block is between them:
 //! whatever the schedule was, another one has them in the other order. An access counts from its issue until it is
-//! complete, since a barrier does not wait for what a wave has not waited for. Atomics, and loads that poll, race with
-//! nothing; two copies to shared memory may bring the same bytes. What a wave does in global memory behind a poll is taken
-//! to come after all that other waves did before, since a flag may have told it so: whether it did, the memory's own check
-//! of what loads see tells.
+//! complete, since a barrier does not wait for what a wave has not waited for.
+//!
+//! Atomics, loads that poll, and stores for the system race with nothing; two copies to shared memory may bring the same
+//! bytes. What a wave does in global memory behind a poll is taken to come after all that other waves did before, since a
+//! flag may have told it so: whether it did, the memory's own check of what loads see tells.
 
 use std::collections::HashMap;
 

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
-use scenarios::{Kernels, SCENARIOS, Scenario};
+use scenarios::{Kernels, SCENARIOS, Scenario, covered};
 use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::operation::Operation;
@@ -464,6 +464,31 @@ fn a_product_without_an_invalidation_behind_the_wait_is_found() {
             "a cache has an older line",
             "symmem_gathered_gemm_f16_columns_64x256+",
         ],
+    );
+}
+
+fn no_barrier(code: &[Instruction], index: usize) -> Option<Operation> {
+    matches!(code[index].operation, Operation::Barrier).then_some(Operation::Nothing)
+}
+
+#[test]
+fn a_product_without_barriers_around_its_stages_is_found() {
+    finds_changed(
+        PRODUCT,
+        "symmem_gathered_gemm_f16_rows_64x256",
+        no_barrier,
+        &["shared memory", "races"],
+    );
+}
+
+#[test]
+fn counters_stored_before_all_waves_have_loaded_them_are_found() {
+    finds_on(
+        &[Target::Gfx942, Target::Gfx950],
+        &covered::SCENARIOS[5],
+        "symmem_move_packets_few",
+        no_barrier,
+        &["slots", "races"],
     );
 }
 

@@ -522,8 +522,8 @@ fn reduction(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 
 /// Two-shot all-reduces in packets, more often than there are halves of the packet buffer.
 fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const SHARE: usize = 520;
-    const PACKET_BYTES: u64 = 2 * RANKS as u64 * 512;
+    const SHARE: usize = 1040;
+    const PACKET_BYTES: u64 = 2 * RANKS as u64 * 1024;
     let mut world = World::new(kernels, seed);
     let slots = world.slots(PACKET_BYTES);
     let mut expected = Vec::new();
@@ -543,7 +543,13 @@ fn packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(&[SHARE as u64 / 4; RANKS], 0)
                 .words(&SUM_OF_U32)
                 .words(&[1, 0]);
-            world.launch(rank, "symmem_reduce_packets_u32", BLOCKS, 64, arguments);
+            world.launch(
+                rank,
+                "symmem_reduce_packets_u32",
+                BLOCKS,
+                THREADS,
+                arguments,
+            );
             expected.push((results[rank], sums(SHARE * RANKS, round)));
         }
     }

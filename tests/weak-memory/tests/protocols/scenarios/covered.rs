@@ -265,7 +265,7 @@ fn swap(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 
 /// All-to-alls in packets, by kernels in turn. The number of uses wraps in the second call.
 fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const PACKET_BYTES: u64 = 2 * RANKS as u64 * 1024;
+    const PACKET_BYTES: u64 = 2 * RANKS as u64 * 2048;
     const USES_BEFORE: u32 = u32::MAX - 1;
     let mut world = World::new(kernels, seed);
     let slots = world.slots(PACKET_BYTES);
@@ -302,7 +302,7 @@ fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(&parts(results[rank]), 0)
                 .table(&[length as u64; RANKS], 0)
                 .table(&[length as u64; RANKS], 0);
-            world.launch(rank, kernel, BLOCKS, 64, arguments);
+            world.launch(rank, kernel, BLOCKS, THREADS, arguments);
             let received = (0..RANKS).flat_map(|from| {
                 let sent = pattern(length * RANKS, from, number);
                 sent[rank * length..][..length].to_vec()

@@ -35,7 +35,7 @@ pub const NORMS: [&str; 3] = [
 ];
 
 /// Threads of a block, and the bytes of one vector for each thread of a grid.
-const FEW: usize = 64;
+const FEW: usize = THREADS;
 const ROW: usize = BLOCKS * FEW * 16;
 const BUFFERS: u64 = 2;
 /// Stands for every rank as sender or receiver.
@@ -384,7 +384,7 @@ pub fn rooted(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 /// Sums of rows with a residual, in turn with all-reduces on the same inboxes.
 pub fn norms(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
-    let mut inboxes = Inboxes::new(&mut world, 2 * ROW);
+    let mut inboxes = Inboxes::new(&mut world, 3 * ROW);
     for round in 0..5 {
         if (round + seed as usize) % 3 == 2 {
             let sum = Sum {
@@ -407,7 +407,7 @@ pub fn norms(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             );
             continue;
         }
-        inboxes.norm(&mut world, round, (rows, [40, 259][round % 2] + round));
+        inboxes.norm(&mut world, round, (rows, [40, 515][round % 2] + round));
     }
     world.run(&inboxes.expected)
 }
