@@ -34,9 +34,8 @@ pub const NORMS: [&str; 3] = [
     "symmem_reduce_norm_shares_f32",
 ];
 
-/// Threads of a block, and the bytes of one vector for each thread of a grid.
-const FEW: usize = THREADS;
-const ROW: usize = BLOCKS * FEW * 16;
+/// The bytes of one vector for each thread of a grid.
+const ROW: usize = BLOCKS * THREADS * 16;
 const BUFFERS: u64 = 2;
 /// Stands for every rank as sender or receiver.
 const EVERY_MEMBER: u32 = u32::MAX;
@@ -115,7 +114,7 @@ impl Inboxes {
                 .longs(&[self.inboxes[rank], self.inboxes[peer]])
                 .longs(&[sum.share_bytes as u64])
                 .words(&[sum.receiver, 0]);
-            world.launch(rank, sum.kernels[rank], BLOCKS, FEW, arguments);
+            world.launch(rank, sum.kernels[rank], BLOCKS, THREADS, arguments);
             let result = match is_named(sum.receiver, rank) {
                 true => numbers(&|at| (0..RANKS).map(|each| number(at, each, round)).sum()),
                 false => pattern(sum.bytes, rank, round),
@@ -163,7 +162,7 @@ impl Inboxes {
                 .words(&[EVERY_MEMBER, 0])
                 .longs(&[residuals[rank], sums[rank], 0, 0, 0])
                 .words(&[hidden as u32, rows as u32, 0, 0, 0, 0, 0, 0]);
-            world.launch(rank, NORMS[0], BLOCKS, FEW, arguments);
+            world.launch(rank, NORMS[0], BLOCKS, THREADS, arguments);
             self.expected.push((results[rank], expected.clone()));
             self.expected.push((sums[rank], expected.clone()));
         }
@@ -210,7 +209,7 @@ impl Inboxes {
                 .longs(&[residuals[rank], sums[rank], 0, 0, 0])
                 .words(&[hidden as u32, rows as u32, 0, 0, 0, 0])
                 .words(&[share as u32, share as u32]);
-            world.launch(rank, NORMS[2], BLOCKS, FEW, arguments);
+            world.launch(rank, NORMS[2], BLOCKS, THREADS, arguments);
             let mut stored = pattern(share * row, rank, round);
             let sums_of_rank = numbers(own, &all);
             stored[..sums_of_rank.len()].copy_from_slice(&sums_of_rank);
@@ -256,7 +255,7 @@ impl Inboxes {
                 .longs(&[sources[rank], destinations[rank]])
                 .longs(&[self.inboxes[rank], self.inboxes[peer]])
                 .words(&[call.sender, call.receiver]);
-            world.launch(rank, call.kernel, BLOCKS, FEW, arguments);
+            world.launch(rank, call.kernel, BLOCKS, THREADS, arguments);
             let mut arrived = pattern(all, rank, round);
             for peer in (0..RANKS).filter(|peer| moves(*peer, rank)) {
                 arrived[peer * bytes..][..bytes].copy_from_slice(&message(peer, rank));
@@ -323,7 +322,7 @@ pub fn two_shot_sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 /// All-to-alls of different lengths.
 pub fn moves(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
-    let rows = BLOCKS * FEW / 32;
+    let rows = BLOCKS * THREADS / 32;
     let mut inboxes = Inboxes::new(&mut world, (rows + 1) * PACKET_ROW);
     for round in 0..5 {
         // Whole vectors for the small kernel; one row more than threads, the last vector in part, for the other.
@@ -346,7 +345,7 @@ pub fn moves(kernels: &Kernels, seed: u64) -> Result<(), Error> {
 /// neither sends nor receives is an empty message.
 pub fn rooted(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
-    let rows = BLOCKS * FEW / 32;
+    let rows = BLOCKS * THREADS / 32;
     let mut inboxes = Inboxes::new(&mut world, (rows + 1) * PACKET_ROW);
     for round in 0..7 {
         let root = ((round / 2 + seed as usize) % RANKS) as u32;
