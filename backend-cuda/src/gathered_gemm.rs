@@ -80,6 +80,7 @@ pub fn limits(
             | at_once_mode,
         alignment: ALIGNMENT as u32,
         at_once_blocks: at_once.map_or(0, |grid| grid.blocks),
+        ..GatheredLimits::default()
     }
 }
 

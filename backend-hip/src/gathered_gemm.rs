@@ -1,6 +1,7 @@
 //! The all-gather + GEMM kernels for AMD GPUs, which use MFMA instructions (`symmem/tile_gemm.h`). They take
 //! all strides and alignments.
 
+use crate::gemm_rounds::Rounds;
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
@@ -20,23 +21,27 @@ const COMPUTE_UNITS: u64 = 304;
 /// Multiply-adds that take as long as loading one element, for each block: 1024 per cycle, and 32 bytes from the L2
 /// cache.
 const PRODUCTS_PER_LOAD: u64 = 64;
+/// Multiply-adds that take as long as what a step costs besides, for each element of the depth: 150 clocks of a step, by the
+/// cost model (`benches/results/2026-11-29-amd-cost-model-after.json`).
+const PRODUCTS_PER_STEP: u64 = 4800;
 
 /// Returns the tile with which the GEMM takes least time, and least work if there are several.
 fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> GemmTile {
-    // A tile has rows of one range: a shard of rows, or all.
     let range = match sharding {
         ShardingCode::COLUMNS => shape.m,
         _ => shard.min(shape.m),
-    }
-    .max(1);
-    let ranges = shape.m.div_ceil(range);
+    };
     let cost = |tile: &GemmTile| {
         let (rows, columns) = (u64::from(tile.rows), u64::from(tile.columns));
-        let tiles = ranges * range.div_ceil(rows) * shape.n.div_ceil(columns);
+        let rounds = Rounds::new(shape, sharding, shard, *tile, COMPUTE_UNITS);
+        let products = rows * columns;
         // Lines outside the matrix are multiplied, but not loaded.
         let loads = rows.min(range) + columns.min(shape.n);
-        let each = (rows * columns).max(PRODUCTS_PER_LOAD * loads);
-        (tiles.div_ceil(COMPUTE_UNITS) * each, tiles * each)
+        let step = products.max(PRODUCTS_PER_LOAD * loads) + PRODUCTS_PER_STEP;
+        (
+            rounds.time(step, products),
+            rounds.tiles().saturating_mul(step),
+        )
     };
     let best = GemmTile::ALL.into_iter().min_by_key(cost);
     best.unwrap_or(GemmTile::ALL[0])
@@ -81,21 +86,46 @@ pub fn limits(
     if !known || !room || !countable(shape) {
         return GatheredLimits::default();
     }
+    // One per compute unit that the masks leave: the operands in shared memory, and the registers of
+    // eight waves, may leave no room for a second block.
+    let blocks = state.description.compute_units;
+    let movers = RATES.movers(shape, sharding, shard, blocks);
+    let computing = u64::from(blocks.saturating_sub(movers).max(1));
+    let rounds = Rounds::new(shape, sharding, shard, tile, computing);
     GatheredLimits {
-        // One per compute unit that the masks leave: the operands in shared memory, and the registers of
-        // eight waves, may leave no room for a second block.
-        blocks: state.description.compute_units,
+        blocks,
         threads: THREADS,
         tile_m: tile.rows,
         tile_n: tile.columns,
         chunk_alignment: tile.rows,
-        movers: RATES.movers(shape, sharding, shard, state.description.compute_units),
+        movers,
         // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
         // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
         alignment: 1,
         at_once_blocks: 0,
+        reserved: 0,
+        partial_bytes: rounds.partial_bytes(blocks.into()),
     }
+}
+
+/// Returns the quota of [`GatheredGemmArguments::quota`] for a grid: 0 if the memory for partial sums does not suffice.
+fn quota(arguments: &GatheredGemmArguments, tile: GemmTile, blocks: u32) -> u32 {
+    let GatheredGemmArguments {
+        shape,
+        sharding,
+        shard,
+        movers,
+        partials,
+        partial_bytes,
+        ..
+    } = arguments;
+    let computing = u64::from(blocks - movers);
+    let rounds = Rounds::new(shape, *sharding, *shard, tile, computing);
+    let room =
+        *partials != DeviceAddress::NULL && rounds.partial_bytes(blocks.into()) <= *partial_bytes;
+    let quota = if room { rounds.quota() } else { 0 };
+    u32::try_from(quota).unwrap_or(0)
 }
 
 /// See [`symmem_core::backend::Gemm::gathered_gemm`].
@@ -132,7 +162,11 @@ pub unsafe fn launch(
         threads: THREADS,
         shared_memory: tile.shared_memory(backend.target),
     };
-    let (argument, bytes) = (std::ptr::from_ref(arguments), size_of_val(arguments));
+    let arguments = GatheredGemmArguments {
+        quota: quota(arguments, tile, blocks),
+        ..*arguments
+    };
+    let (argument, bytes) = (&raw const arguments, size_of_val(&arguments));
     // SAFETY: the kernel's argument is this struct, which the runtime copies. The caller upholds the rest of
     // the contract.
     unsafe { backend.launch_kernel(kernel, grid, argument.cast(), bytes, on) }
@@ -189,7 +223,7 @@ mod tests {
         assert_eq!(of(16384, 8192, ShardingCode::ROWS, 8), (256, 256));
         assert_eq!(of(2048, 3584, ShardingCode::ROWS, 2), (128, 256));
         assert_eq!(of(512, 8192, ShardingCode::ROWS, 8), (64, 256));
-        assert_eq!(of(128, 8192, ShardingCode::COLUMNS, 8), (256, 64));
+        assert_eq!(of(128, 8192, ShardingCode::COLUMNS, 8), (64, 256));
         assert_eq!(of(0, 0, ShardingCode::ROWS, 2), (256, 256));
     }
 }

@@ -20,6 +20,7 @@ mod current;
 mod describe;
 mod device;
 mod gathered_gemm;
+mod gemm_rounds;
 mod gpu;
 mod hipblaslt;
 mod instance;

@@ -108,11 +108,11 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         GemmOperands { a, b, c, bias, addend }
         GatheredLimits {
             blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment,
-            at_once_blocks
+            at_once_blocks, reserved, partial_bytes
         }
         GatheredGemmArguments {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,
-            sharding, mode, movers, keep, tile
+            sharding, mode, movers, keep, tile, partials, partial_bytes, quota, reserved
         }
         ReducedProblem { shard, world, mode, all, partial }
         ReducedLimits {

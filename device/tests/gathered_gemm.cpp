@@ -4,7 +4,8 @@
 // chunks, grids and schedule.
 //
 // Verified to fail without the wait for an arrival, without the block barrier after it, without the one before a
-// stage's product, and with a mover that publishes before it has copied; also if one tile too few is halved, if all
+// stage's product, and with a mover that publishes before it has copied; also if the sums of a part are counted before they
+// are kept, if one part's place is another's, if one tile too few is halved, if all
 // halves are left ones, and if a cluster's tiles are in another order.
 #include "../entries/gathered_gemm.h"
 #include "symmem/halved_tiles.h"
@@ -107,6 +108,9 @@ struct Product {
   std::vector<Matrix> b, bias;  // one matrix that all ranks read
   std::vector<std::vector<uint8>> arrivals;
   std::vector<uint32> epochs;
+  uint32 computing;  // blocks
+  uint32 quota;
+  std::vector<std::vector<uint64>> partials;
 
   Product(World& world, Random& random, uint32 kind, uint32 shape, uint32 first)
       : world(world),
@@ -151,6 +155,26 @@ struct Product {
     bias.emplace_back(1, n, n, offset());
     draw(b[0]);
     draw(bias[0]);
+    computing = world.blocks + up_to(random, 3);
+    quota = draws_quota();
+    // As large as the memory that the backend provides, and as all parts of tiles need.
+    const uint64 counters = (computing + movers) * sizeof(uint32) + signal_stride - 1;
+    const uint64 places = (computing + last_tiles()) * shapes[shape].rows * shapes[shape].columns * sizeof(float);
+    partials.assign(world.ranks, std::vector<uint64>((counters / signal_stride * signal_stride + places) / sizeof(uint64)));
+  }
+
+  // Returns the number of tiles of the last round, if it does not fill the grid.
+  uint32 last_tiles() {
+    const GatheredGemmArguments mine = arguments(0);
+    return TileWalk(mine, shapes[shape].rows, shapes[shape].columns, gemm_band, 1).count() % computing;
+  }
+
+  // Divides the last round in two thirds of the cases.
+  uint32 draws_quota() {
+    const uint32 steps = static_cast<uint32>((k + gemm_depth - 1) / gemm_depth), tiles = last_tiles();
+    if (tiles == 0 || up_to(random, 2) == 0) return 0;
+    const uint32 least = (tiles * steps + computing - 1) / computing;
+    return least + up_to(random, steps - least);
   }
 
   bool by_rows() const { return sharding == Sharding::rows; }
@@ -192,6 +216,8 @@ struct Product {
     arguments.mode = static_cast<uint32>(mode);
     arguments.movers = movers;
     arguments.keep = keep;
+    arguments.quota = quota;
+    if (!partials.empty()) arguments.partials = address(partials[rank].data());
     return arguments;
   }
 
@@ -232,7 +258,7 @@ struct Product {
       running.emplace_back([this, rank] {
         const GatheredGemmArguments mine = arguments(rank);
         const Kernel multiply = kernel();
-        arch::launch(world.blocks + movers, gemm_threads, shared_bytes(), [&] { multiply(mine); });
+        arch::launch(computing + movers, gemm_threads, shared_bytes(), [&] { multiply(mine); });
       });
       if (mode == GatherMode::wait) running.emplace_back([this, rank, seed] { bring(rank, seed); });
     }
@@ -273,9 +299,15 @@ struct Product {
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       expect(wrong[rank] == 0, what + ": " + std::to_string(wrong[rank]) + " elements of C are wrong");
       expect(c[rank].between_is_untouched() && gathered[rank].between_is_untouched(), what + ": nothing between rows is touched");
+      expect(counters_are_zero(rank), what + ": the counters of parts are ready for the next call");
       expect(gathers(rank), what + ": the gathered A is all of A, the own shard where it is kept");
     }
     expect(world.record.state == 0, what + ": no wait gave up");
+  }
+
+  bool counters_are_zero(uint32 rank) const {
+    const uint32* counters = reinterpret_cast<const uint32*>(partials[rank].data());
+    return std::all_of(counters, counters + computing + movers, [](uint32 counter) { return counter == 0; });
   }
 
   bool gathers(uint32 rank) const {
@@ -302,7 +334,7 @@ void products(uint32 seed, uint32 ranks) {
       product.call();
       product.check("seed " + std::to_string(seed) + ", world " + std::to_string(ranks) + ", kind " + std::to_string(kind) +
                     ", call " + std::to_string(call) + ", tiles of " + std::to_string(shapes[shape].rows) + " x " +
-                    std::to_string(shapes[shape].columns) + ", " + std::to_string(product.m) + " x " + std::to_string(product.n) +
+                    std::to_string(shapes[shape].columns) + ", quota " + std::to_string(product.quota) + ", " + std::to_string(product.m) + " x " + std::to_string(product.n) +
                     " x " + std::to_string(product.k));
     }
   }

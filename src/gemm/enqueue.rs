@@ -389,7 +389,14 @@ impl<T: GemmElement> Run<'_, T> {
             },
             keep: (problem.keep && mode != GatherMode::WAIT).into(),
             tile: operation.options.tile.map_or(0, GemmTile::code),
+            partials: DeviceAddress::NULL,
+            partial_bytes: limits.partial_bytes,
+            quota: 0,
+            reserved: 0,
         };
+        if let Some(partials) = &operation.workspace().partials {
+            arguments.partials = partials.at(problem.rank, 0);
+        }
         for rank in 0..problem.world {
             arguments.group.members[rank] = rank as u8;
             arguments.sources[rank] = self.at(a, rank, 0);

@@ -108,8 +108,13 @@ impl Communicator {
         let words = Words::new(shared.world, problem.chunks);
         let here = library.as_ref().map(|(library, _)| library.as_str());
         let candidates = StoredCandidates::of(stored, shared.rank, here);
-        let workspace =
-            preparation.workspace(&mut round, &problem, (&steps, &candidates), words)?;
+        let plan = Plan {
+            steps: &steps,
+            candidates: &candidates,
+            words,
+            partial_bytes: limits.partial_bytes,
+        };
+        let workspace = preparation.workspace(&mut round, &problem, &plan)?;
         Ok(AllGatherGemm {
             world: shared.clone(),
             shape: *shape,
@@ -171,8 +176,15 @@ fn fits(
     blocks.max().map(|blocks| residency.fits(blocks))
 }
 
-/// The steps, and the stored heuristic candidates.
-type Plan<'a> = (&'a [GemmStep], &'a StoredCandidates<'a>);
+/// What an operation does, and with what.
+struct Plan<'a> {
+    steps: &'a [GemmStep],
+    /// The stored heuristic candidates.
+    candidates: &'a StoredCandidates<'a>,
+    words: Words,
+    /// See [`GatheredLimits::partial_bytes`].
+    partial_bytes: u64,
+}
 
 struct Preparation<'a> {
     shared: &'a Arc<World>,
@@ -377,11 +389,10 @@ impl Preparation<'_> {
         &self,
         round: &mut Round<'_>,
         problem: &Problem,
-        plan: Plan<'_>,
-        words: Words,
+        plan: &Plan<'_>,
     ) -> Result<Workspace> {
         let mut workspace = Workspace::default();
-        let made = self.fill(round, problem, plan, words, &mut workspace);
+        let made = self.fill(round, problem, plan, &mut workspace);
         match made {
             Ok(()) => Ok(workspace),
             Err(error) => {
@@ -396,11 +407,10 @@ impl Preparation<'_> {
         &self,
         round: &mut Round<'_>,
         problem: &Problem,
-        plan: Plan<'_>,
-        words: Words,
+        plan: &Plan<'_>,
         workspace: &mut Workspace,
     ) -> Result<()> {
-        let (steps, _) = plan;
+        let steps = plan.steps;
         let bytes = self.shape.gathered_elements() as u64 * self.element.bytes();
         if problem.world > 1 && !self.options.gathered {
             workspace.gathered = Some(self.shared.allocate(round, bytes, Origin::Backend)?);
@@ -408,11 +418,19 @@ impl Preparation<'_> {
         if problem.staged() {
             workspace.staging = Some(self.shared.allocate(round, bytes, Origin::Backend)?);
         }
+        let tiles = |step: &GemmStep| match step {
+            GemmStep::Gathered { mode } => *mode != GatherMode::PUSH_AT_ONCE,
+            _ => false,
+        };
+        if plan.partial_bytes > 0 && steps.iter().any(tiles) {
+            let bytes = plan.partial_bytes;
+            workspace.partials = Some(self.shared.allocate(round, bytes, Origin::Backend)?);
+        }
         let says = |step: &GemmStep| matches!(step, GemmStep::Start | GemmStep::Gathered { .. });
         if steps.iter().any(says) {
             let signals = self
                 .shared
-                .allocate(round, words.bytes(), Origin::Signals)?;
+                .allocate(round, plan.words.bytes(), Origin::Signals)?;
             workspace.signals = Some(signals);
         }
         let local = workspace
@@ -423,22 +441,17 @@ impl Preparation<'_> {
     }
 
     /// Prepares the GEMMs of all steps.
-    fn prepare(
-        &self,
-        problem: &Problem,
-        (steps, candidates): Plan<'_>,
-        workspace: &mut Workspace,
-    ) -> Result<()> {
+    fn prepare(&self, problem: &Problem, plan: &Plan<'_>, workspace: &mut Workspace) -> Result<()> {
         let shared = self.shared;
         // Covers everything below: peers wait for the outcome of all of it.
         let begun = Instant::now();
         tuning::wait_until_idle(self.shared)?;
-        for step in steps {
+        for step in plan.steps {
             let GemmStep::Multiply { part, on } = *step else {
                 continue;
             };
             let layout = layout(self.shape, self.element, problem, part);
-            let stored = |raw| candidates.candidate(shared, layout.m, raw);
+            let stored = |raw| plan.candidates.candidate(shared, layout.m, raw);
             workspace.gemms.prepare(shared, layout, on, NAME, stored)?;
         }
         if self.options.tune {

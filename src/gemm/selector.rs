@@ -223,6 +223,7 @@ mod tests {
             modes: 0b1110,
             alignment: 1,
             at_once_blocks: 0,
+            ..GatheredLimits::default()
         },
         library: true,
         collectives: true,

@@ -19,6 +19,8 @@ pub(crate) struct Workspace {
     pub(super) gathered: Option<Arc<Allocation>>,
     /// All ranks' shards, one behind the other, for algorithms that gather them as blocks first.
     pub(super) staging: Option<Arc<Allocation>>,
+    /// The partial sums of the tiles that several blocks multiply; `None` if there are none. Only this rank uses its own.
+    pub(super) partials: Option<Arc<Allocation>>,
     /// Words with which peers signal arrivals; `None` if no step waits for a peer.
     pub(super) signals: Option<Arc<Allocation>>,
     pub(super) streams: CallStreams,
@@ -36,7 +38,7 @@ impl Resource for Workspace {
         }
         let mut next: Vec<Held> = self.gemms.release(driver).into_iter().collect();
         next.extend(self.streams.release(driver));
-        for memory in [&self.gathered, &self.staging, &self.signals] {
+        for memory in [&self.gathered, &self.staging, &self.partials, &self.signals] {
             next.extend(memory.iter().map(|memory| memory.clone() as Held));
         }
         Progress::Released(next)

@@ -26,6 +26,7 @@ pub(super) struct Kernel<'a> {
     grid: Geometry,
     /// The epoch word that the arguments refer to.
     _epoch: SymmetricBuffer<u32>,
+    _partials: Option<SymmetricBuffer<u8>>,
 }
 
 impl<'a> Kernel<'a> {
@@ -51,6 +52,10 @@ impl<'a> Kernel<'a> {
             Err(reason) => return Ok(Err(reason)),
         };
         let epoch = communicator.allocate::<u32>(&[1])?;
+        let partials = match limits.partial_bytes {
+            0 => None,
+            bytes => Some(communicator.allocate::<u8>(&[bytes as usize])?),
+        };
         let arguments = GatheredGemmArguments {
             group: CollectiveGroup {
                 watch: communicator.watch(communicator.deadline()),
@@ -80,6 +85,12 @@ impl<'a> Kernel<'a> {
             movers: 0,
             keep: 0,
             tile: 0,
+            partials: partials
+                .as_ref()
+                .map_or(DeviceAddress::NULL, |memory| memory.local().address()),
+            partial_bytes: limits.partial_bytes,
+            quota: 0,
+            reserved: 0,
         };
         Ok(Ok(Self {
             backend,
@@ -92,6 +103,7 @@ impl<'a> Kernel<'a> {
                 shared_memory: 0,
             },
             _epoch: epoch,
+            _partials: partials,
         }))
     }
 

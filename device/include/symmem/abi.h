@@ -378,6 +378,11 @@ struct GatheredGemmArguments {
   uint32 mode;      // a GatherMode
   uint32 movers;    // number of the grid's first blocks that move A
   uint32 keep;      // 1 if movers also copy this rank's shard into its gathered A
+  uint32 tile;      // for the host alone
+  // The last round of tiles, if it does not fill the grid, may be divided: see divided_round.h.
+  uint64 partials;       // zeroed counters, and room for the blocks' sums; 0 for none
+  uint64 partial_bytes;  // for the host alone
+  uint32 quota;          // steps of the depth that a block multiplies in the last round; 0 for whole tiles
   uint32 reserved;
 };
 
@@ -624,7 +629,7 @@ static_assert(sizeof(GemmShape) == 64, "GemmShape changed size");
 SYMMEM_ASSERT_OFFSET(GemmShape, element, 48);
 SYMMEM_ASSERT_OFFSET(GemmShape, b_order, 52);
 SYMMEM_ASSERT_OFFSET(GemmShape, bias, 56);
-static_assert(sizeof(GatheredGemmArguments) == 712 + 3 * 576 + 136, "GatheredGemmArguments changed size");
+static_assert(sizeof(GatheredGemmArguments) == 712 + 3 * 576 + 160, "GatheredGemmArguments changed size");
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, gathered, 1288);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, arrivals, 1864);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, epoch, 2440);
@@ -637,6 +642,8 @@ SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, sharding, 2556);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, mode, 2560);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, movers, 2564);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, keep, 2568);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, partials, 2576);
+SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, quota, 2592);
 static_assert(sizeof(ReducedGemmArguments) == 712 + 3 * 576 + 120, "ReducedGemmArguments changed size");
 SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, inboxes, 712);
 SYMMEM_ASSERT_OFFSET(ReducedGemmArguments, words, 1288);

@@ -29,33 +29,40 @@ struct GemmStages {
   static SYMMEM_DEVICE uint16* b(uint32 number) { return a(number) + a_elements; }
 };
 
-// Feeds through registers. A stage is loaded a step before it is stored, and stored a step before it is multiplied.
+// Feeds through registers. A stage is loaded `sets` steps before it is stored, and stored a step before it is multiplied.
 // `both` says whether both operands are fed behind the same row.
-template <uint32 rows, uint32 columns, class LoadsB, bool both>
+template <uint32 rows, uint32 columns, class LoadsA, class LoadsB, uint32 register_sets, bool both>
 class RegisterFeed {
  public:
+  static constexpr uint32 sets = register_sets;
+
   static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) { return LoadsA::takes(a) && LoadsB::takes(b); }
 
   SYMMEM_DEVICE RegisterFeed(const GemmLines& a, const GemmLines& b) : a_(a), b_(b) {}
 
   SYMMEM_DEVICE void begin(uint32 steps) {
     steps_ = steps;
-    a_.load(steps > 1);
-    b_.load(steps > 1);
-    a_.store(Stages::a(0));
-    b_.store(Stages::b(0));
-    a_.load(steps > 2);
-    b_.load(steps > 2);
+    a_.load(0, steps > 1);
+    b_.load(0, steps > 1);
+    a_.store(0, Stages::a(0));
+    b_.store(0, Stages::b(0));
+    SYMMEM_UNROLL
+    for (uint32 set = 0; set < sets; ++set) {
+      a_.load(set, steps > set + 2);
+      b_.load(set, steps > set + 2);
+      arch::keep_order();  // the order of the loop, so that the compiler counts alike on both ways into it
+    }
   }
 
+  template <uint32 set>
   SYMMEM_DEVICE void part(uint32 row, uint32 at) {
     if (row == 0) {
-      a_.store(Stages::a(at + 1));
-      a_.load(at + 3 < steps_);
+      a_.store(set, Stages::a(at + 1));
+      a_.load(set, at + sets + 2 < steps_);
     }
     if (row == (both ? 0 : 1)) {
-      b_.store(Stages::b(at + 1));
-      b_.load(at + 3 < steps_);
+      b_.store(set, Stages::b(at + 1));
+      b_.load(set, at + sets + 2 < steps_);
     }
   }
 
@@ -64,7 +71,6 @@ class RegisterFeed {
 
  private:
   using Stages = GemmStages<rows, columns>;
-  using LoadsA = AlongDepth<rows, false>;
 
   LoadsA a_;
   LoadsB b_;
@@ -75,6 +81,8 @@ class RegisterFeed {
 template <uint32 rows, uint32 columns, bool both>
 class StraightFeed {
  public:
+  static constexpr uint32 sets = 1;
+
   static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) {
     return AlongDepth<rows, false>::takes(a) && AlongDepth<columns, true>::takes(b);
   }
@@ -90,6 +98,7 @@ class StraightFeed {
     finish();
   }
 
+  template <uint32 set>
   SYMMEM_DEVICE void part(uint32 row, uint32 at) {
     const bool more = at + ahead + 1 < steps_;
     if (row == 0) a_.load(Stages::a(at + ahead), more);
@@ -113,12 +122,17 @@ class StraightFeed {
 // The feed for an order of B. Lines of B across the depth are transposed in registers.
 template <uint32 rows, uint32 columns, MatrixOrder b_order, bool straight, bool both>
 struct FeedOf {
-  using Type = RegisterFeed<rows, columns, AlongDepth<columns, true>, both>;
+  // A step of a wave with two rows of squares is too short for loads to arrive in, and leaves registers.
+  static constexpr uint32 sets = both ? 2 : 1;
+  using LoadsA = AlongDepth<rows, false, sets>;
+  using Type = RegisterFeed<rows, columns, LoadsA, AlongDepth<columns, true, sets>, sets, both>;
 };
 
 template <uint32 rows, uint32 columns, bool straight, bool both>
 struct FeedOf<rows, columns, MatrixOrder::rows, straight, both> {
-  using Type = RegisterFeed<rows, columns, AcrossDepth<columns>, both>;
+  static constexpr uint32 sets = both ? 2 : 1;
+  using LoadsA = AlongDepth<rows, false, sets>;
+  using Type = RegisterFeed<rows, columns, LoadsA, AcrossDepth<columns, sets>, sets, both>;
 };
 
 template <uint32 rows, uint32 columns, bool both>

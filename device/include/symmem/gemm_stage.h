@@ -72,14 +72,26 @@ struct GemmOrder {
 // Returns the address of a thread's part of what begins at `base`, which is equal in all threads. The offset is widened
 // here and not before a loop, so that the load takes both as they are, in three registers instead of four.
 template <class T>
-SYMMEM_DEVICE const T* place_in(uint64 base, uint32& offset) {
+SYMMEM_DEVICE T* place_in(uint64 base, uint32& offset) {
   offset = arch::per_thread(offset);
-  return pointer<const T>(base + offset);
+  return pointer<T>(base + offset);
 }
 
+// A piece of a unit that a thread loads at once: 16 bytes, or 8 if that gives all threads something to load.
+template <bool whole>
+struct GemmPiece {
+  using Type = arch::Vector16;
+};
+
+template <>
+struct GemmPiece<false> {
+  using Type = uint64;
+};
+
 // An operand's next stage in the registers of all threads, on its way from global to shared memory, if the lines of the
-// matrix run along the depth. Lines behind the last repeat it, since their products are not stored.
-template <uint32 count, bool of_b>
+// matrix run along the depth. Lines behind the last repeat it, since their products are not stored. There are registers for
+// `sets` stages.
+template <uint32 count, bool of_b, uint32 sets = 1>
 class AlongDepth {
  public:
   // Whether the matrix is fit for this, with `depth` as its depth.
@@ -87,49 +99,48 @@ class AlongDepth {
 
   SYMMEM_DEVICE explicit AlongDepth(const GemmLines& from) : base_(from.address) {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < vectors; ++number) {
-      const uint32 line = GemmOrder<count, of_b>::matrix(index(number) / gemm_units);
-      offsets_[number] = least(line, from.lines - 1) * static_cast<uint32>(from.stride) + index(number) % gemm_units * 16;
+    for (uint32 number = 0; number < loads; ++number) {
+      const uint32 line = GemmOrder<count, of_b>::matrix(index(number) / pieces);
+      offsets_[number] = least(line, from.lines - 1) * static_cast<uint32>(from.stride) + index(number) % pieces * sizeof(Piece);
     }
   }
 
   // Loads a stage. Moves on to the next if there is one.
-  SYMMEM_DEVICE void load(bool more) {
+  SYMMEM_DEVICE void load(uint32 set, bool more) {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < vectors; ++number) {
-      if (!has(number)) continue;
-      vectors_[number] = arch::load_reused(place_in<arch::Vector16>(base_, offsets_[number]));
+    for (uint32 number = 0; number < loads; ++number) {
+      loaded_[set][number] = arch::load_reused(place_in<const Piece>(base_, offsets_[number]));
     }
     base_ += more ? gemm_depth * gemm_element_bytes : 0;
   }
 
-  SYMMEM_DEVICE void store(uint16* to) const {
+  SYMMEM_DEVICE void store(uint32 set, uint16* to) const {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < vectors; ++number) {
-      if (!has(number)) continue;
-      arch::store_shared(to + GemmPlace::at(index(number) / gemm_units, index(number) % gemm_units), vectors_[number]);
+    for (uint32 number = 0; number < loads; ++number) {
+      const uint32 piece = index(number) % pieces;
+      uint16* const unit = to + GemmPlace::at(index(number) / pieces, piece * gemm_units / pieces);
+      arch::store_shared(unit + piece % (pieces / gemm_units) * (gemm_unit / 2), loaded_[set][number]);
     }
   }
 
  private:
-  static constexpr uint32 units = count * gemm_units;
-  static constexpr uint32 vectors = (units + gemm_threads - 1) / gemm_threads;
+  using Piece = typename GemmPiece<count * gemm_units >= gemm_threads>::Type;
+  static constexpr uint32 pieces = gemm_depth * gemm_element_bytes / sizeof(Piece);  // of a line
+  static constexpr uint32 loads = count * pieces / gemm_threads;
+  static_assert(loads * gemm_threads == count * pieces, "all threads load equally much");
 
-  // Whether this thread has a unit of this number.
-  static SYMMEM_DEVICE bool has(uint32 number) {
-    return units % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < units;
-  }
-
-  static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % units; }
+  static SYMMEM_DEVICE uint32 index(uint32 number) { return arch::thread_index() + number * gemm_threads; }
 
   uint64 base_;
-  uint32 offsets_[vectors];
-  arch::Vector16 vectors_[vectors];
+  uint32 offsets_[loads];
+  Piece loaded_[sets][loads];
 };
 
 // The same for a B whose lines run across the depth. A thread transposes squares of four lines and four columns. Eight
-// adjacent threads fill a line in shared memory, and the next eight the next line.
-template <uint32 count>
+// adjacent threads fill a line in shared memory, and the next eight the next line. Where there are more threads than squares,
+// some load and store a square again, the same bytes to the same place: a branch around loads would make the compiler wait for
+// all of them in each step.
+template <uint32 count, uint32 sets = 1>
 class AcrossDepth {
  public:
   static SYMMEM_DEVICE bool takes(const GemmLines& from) {
@@ -144,26 +155,24 @@ class AcrossDepth {
     }
   }
 
-  SYMMEM_DEVICE void load(bool more) {
+  SYMMEM_DEVICE void load(uint32 set, bool more) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < squares; ++number) {
-      if (!has(number)) continue;
       SYMMEM_UNROLL
       for (uint32 line = 0; line < 4; ++line) {
-        lines_[number][line] = arch::load_reused(place_in<uint64>(base_ + line * stride_, offsets_[number]));
+        lines_[set][number][line] = arch::load_reused(place_in<const uint64>(base_ + line * stride_, offsets_[number]));
       }
     }
     base_ += more ? gemm_depth * stride_ : 0;
   }
 
-  SYMMEM_DEVICE void store(uint16* to) const {
+  SYMMEM_DEVICE void store(uint32 set, uint16* to) const {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < squares; ++number) {
-      if (!has(number)) continue;
       const uint32 quad = index(number) % quads;
       SYMMEM_UNROLL
       for (uint32 column = 0; column < 4; ++column) {
-        const auto word = [&](uint32 line) { return static_cast<uint32>(lines_[number][line] >> column / 2 * 32); };
+        const auto word = [&](uint32 line) { return static_cast<uint32>(lines_[set][number][line] >> column / 2 * 32); };
         const uint64 low = arch::paired(word(0), word(1), column % 2), high = arch::paired(word(2), word(3), column % 2);
         const uint32 line = column * (count / 4) + index(number) / quads;
         arch::store_shared(to + GemmPlace::at(line, quad / 2) + quad % 2 * 4, high << 32 | low);
@@ -176,16 +185,11 @@ class AcrossDepth {
   static constexpr uint32 all = quads * count / 4;
   static constexpr uint32 squares = (all + gemm_threads - 1) / gemm_threads;
 
-  // Whether this thread has a square of this number.
-  static SYMMEM_DEVICE bool has(uint32 number) {
-    return all % gemm_threads == 0 || number * gemm_threads + arch::thread_index() < all;
-  }
-
   static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % all; }
 
   uint64 base_, stride_;
   uint32 offsets_[squares];
-  uint64 lines_[squares][4];
+  uint64 lines_[sets][squares][4];
 };
 
 // As AlongDepth, but from global to shared memory without registers. Where there are more threads than units, some load a

@@ -7,6 +7,7 @@
 // one. Nothing in the loop waits for the newest accesses.
 #pragma once
 
+#include "symmem/divided_round.h"
 #include "symmem/element.h"
 #include "symmem/gemm_feed.h"
 
@@ -67,6 +68,29 @@ class TileProduct {
     }
   }
 
+  // Keeps the sums of a part of the tile. Returns whether all parts are kept; then adds all of them. Called by every thread,
+  // with room for the votes of a block.
+  SYMMEM_DEVICE bool adds_parts(const GatheredGemmArguments& arguments, const TilePart& part, uint32* votes) {
+    const PartialSums sums(arguments, part, rows * columns * sizeof(float));
+    each_four(sums.own_place(), [](float* four, arch::Vector16* place) {
+      arch::Vector16 vector;
+      SYMMEM_UNROLL
+      for (uint32 word = 0; word < 4; ++word) vector.words[word] = arch::bits_of(four[word]);
+      arch::store(place, vector);
+    });
+    if (!sums.all_kept(votes)) return false;
+    begin();
+    SYMMEM_ROLLED
+    for (uint32 block = 0; block < sums.blocks(); ++block) {
+      each_four(sums.place(block), [](float* four, const arch::Vector16* place) {
+        const arch::Vector16 vector = arch::load(place);
+        SYMMEM_UNROLL
+        for (uint32 word = 0; word < 4; ++word) four[word] += arch::float_of(vector.words[word]);
+      });
+    }
+    return true;
+  }
+
   // Stores the part of the tile inside C, rounded once.
   SYMMEM_DEVICE void store(const GatheredGemmArguments& arguments, const GemmTile& tile) const {
     SYMMEM_UNROLL
@@ -119,6 +143,26 @@ class TileProduct {
   using Stages = GemmStages<rows, columns>;
   using Feed = typename FeedOf<rows, columns, b_order, arch::loads_to_shared, down == 2>::Type;
 
+  // Calls `use` for every four of this thread's sums, and their place in what begins at `base`: that of adjacent threads
+  // beside each other.
+  template <class Use>
+  SYMMEM_DEVICE void each_four(uint64 base, Use use) {
+    base = arch::uniform(base);
+    uint32 offset = arch::thread_index() * sizeof(arch::Vector16);
+    SYMMEM_UNROLL
+    for (uint32 row = 0; row < down; ++row) {
+      SYMMEM_UNROLL
+      for (uint32 across = 0; across < gemm_across; ++across) {
+        SYMMEM_UNROLL
+        for (uint32 run = 0; run < arch::matrix_values; run += 4) {
+          use(parts_[row][across].values + run, place_in<arch::Vector16>(base, offset));
+          offset += gemm_threads * sizeof(arch::Vector16);
+        }
+      }
+      arch::keep_order();  // not more loads at once than there are registers for
+    }
+  }
+
   SYMMEM_DEVICE void load_a(uint32 stage, uint32 row, uint32 place) {
     const uint16* const lines = Stages::a(stage) + (row_ + row * gemm_square) * gemm_depth;
     a_[place % gemm_ring] = arch::load_fragment<type, GemmPlace>(lines);
@@ -162,55 +206,57 @@ class TileProduct {
     feed.begin(steps);
     arch::shared_barrier();
     load_first(0);
+    uint32 at = 0;
     SYMMEM_ROLLED
-    for (uint32 at = 0; at < steps; ++at) {
-      arch::set_priority<1>();
-      SYMMEM_UNROLL
-      for (uint32 row = 0; row + 2 < down; ++row) {
-        load_a(at, row + 2, row + 2);
-        multiply_row(row);
-        feed.part(row, at);
-        arch::keep_order();
-      }
-      if (down == 2) feed.part(0, at);
-      arch::set_priority<0>();
-      // All waves have loaded this stage and filled the next.
-      feed.finish();
-      arch::shared_barrier();
-      arch::set_priority<1>();
-      // The last two rows, column by column: each column frees a fragment of B for the next stage.
-      load_a(at + 1, 0, turned);
-      load_a(at + 1, 1, turned + 1);
-      SYMMEM_UNROLL
-      for (uint32 across = 0; across < gemm_across; ++across) {
-        SYMMEM_UNROLL
-        for (uint32 step = 0; step < arch::matrix_steps; ++step) {
-          multiply(down - 2, across, step);
-          multiply(down - 1, across, step);
-        }
-        load_b(at + 1, across);
-        arch::keep_order();
-      }
-      if (turned != 0) {
-        a_[0] = a_[turned];
-        a_[1] = a_[turned + 1];
-      }
+    for (; at + Feed::sets <= steps; at += Feed::sets) {
+      multiply_stage<0>(feed, at);
+      if constexpr (Feed::sets == 2) multiply_stage<1>(feed, at + 1);
     }
+    if (Feed::sets == 2 && at != steps) multiply_stage<0>(feed, at);
     arch::set_priority<0>();
     feed.end();
+  }
+
+  // Multiplies stage `at` and loads the first fragments of the next.
+  template <uint32 set>
+  SYMMEM_DEVICE void multiply_stage(Feed& feed, uint32 at) {
+    arch::set_priority<1>();
+    SYMMEM_UNROLL
+    for (uint32 row = 0; row + 2 < down; ++row) {
+      load_a(at, row + 2, row + 2);
+      multiply_row(row);
+      feed.template part<set>(row, at);
+      arch::keep_order();
+    }
+    if (down == 2) feed.template part<set>(0, at);
+    arch::set_priority<0>();
+    // All waves have loaded this stage and filled the next.
+    feed.finish();
+    arch::shared_barrier();
+    arch::set_priority<1>();
+    // The last two rows, column by column: each column frees a fragment of B for the next stage.
+    load_a(at + 1, 0, turned);
+    load_a(at + 1, 1, turned + 1);
+    SYMMEM_UNROLL
+    for (uint32 across = 0; across < gemm_across; ++across) {
+      SYMMEM_UNROLL
+      for (uint32 step = 0; step < arch::matrix_steps; ++step) {
+        multiply(down - 2, across, step);
+        multiply(down - 1, across, step);
+      }
+      load_b(at + 1, across);
+      arch::keep_order();
+    }
+    if (turned != 0) {
+      a_[0] = a_[turned];
+      a_[1] = a_[turned + 1];
+    }
   }
 
   arch::MatrixPart parts_[down][gemm_across];
   arch::MatrixFragment a_[gemm_ring], b_[gemm_across];
   uint32 row_, column_;
 };
-
-// Returns the tile that a computing block takes among `tiles`, at most one per block. Blocks go to a device's dies in
-// turn. The blocks of one die take adjacent tiles, whose rows and columns its L2 cache then loads once.
-SYMMEM_DEVICE uint32 tile_of_block(uint32 block, uint32 tiles) {
-  const uint32 die = block % arch::dies;
-  return tiles / arch::dies * die + least(die, tiles % arch::dies) + block / arch::dies;
-}
 
 // Computes as GatheredGemmArguments says. Called by every thread of every block, with gemm_threads threads and
 // gemm_shared_bytes of dynamic shared memory. All sides of the matrices are below 2^31.
@@ -224,26 +270,31 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
     return;
   }
   TileWalk walk(given, rows, columns, gemm_band, 1);
-  const uint32 tiles = arch::per_thread(walk.count());
+  GemmRounds rounds(given, walk.count());
   Arrivals arrivals(given);
   TileProduct<type, b_order, rows, columns> product;
   GemmTile tile;
-  // A round computes one tile per block.
-  for (uint32 before = 0; before < arch::uniform(tiles); before += arch::block_count() - read_anew(given).movers) {
-    const uint32 block = arch::block_index() - read_anew(given).movers;
-    const uint32 round = least(arch::uniform(tiles) - before, arch::block_count() - read_anew(given).movers);
-    if (block >= round) break;  // only in the last round
-    walk.find(before + tile_of_block(block, round), tile);
+  TilePart part;
+  while (rounds.find(part)) {
+    walk.find(part.tile, tile);
     product.begin();
-    // If A is sharded by columns, a tile needs all shards in turn, this rank's first.
-    for (uint32 part = 0;; ++part) {
+    // If A is sharded by columns, a tile needs all shards in turn, this rank's first, and the steps follow this order.
+    // Elements of the depth before the part, and of it, less those of the shards that were passed.
+    uint32 before = arch::per_thread(part.first * gemm_depth), until = arch::per_thread(part.end * gemm_depth);
+    for (uint32 turn = 0;; ++turn) {
       const GatheredGemmArguments& arguments = read_anew(given);
       const bool by_rows = arguments.sharding == static_cast<uint32>(Sharding::rows);
-      if (part == (by_rows ? 1 : arguments.group.world)) break;
+      if (turn == (by_rows ? 1 : arguments.group.world)) break;
       const GemmShape& shape = arguments.shape;
-      const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, part);
+      const uint32 shard = by_rows ? tile.shard : shard_of_step(arguments.group, turn);
       const ShardExtent extent = shard_extent(arguments, shard);
-      if (extent.length == 0) continue;  // nobody may ever signal its arrival
+      const uint32 length = static_cast<uint32>(by_rows ? shape.k : extent.length);
+      const uint32 skipped = least(arch::uniform(before), length), end = least(arch::uniform(until), length);
+      before = arch::per_thread(before - skipped);
+      until = arch::per_thread(until - end);
+      // Also if the shard is empty: nobody may ever signal its arrival.
+      if (skipped == end) continue;
+      const uint32 depth = end - skipped;
       const bool own = shard == arguments.group.rank;
       const uint64 row_of_shard = by_rows ? tile.row - extent.first : tile.row;
       if (!own) {
@@ -251,18 +302,20 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
         if (arch::thread_index() == 0) arrivals.until(shard, row_of_shard);
         arch::block_barrier();
       }
-      const uint64 length = by_rows ? shape.k : extent.length;
-      const uint64 first = by_rows ? 0 : extent.first;
+      const uint64 first = (by_rows ? 0 : extent.first) + skipped;
       const GemmLines a(own ? arguments.sources[shard] : arguments.gathered[arguments.group.rank],
-                        own ? length : shape.a_stride, own ? row_of_shard : tile.row, own ? 0 : first,
-                        tile.rows_end - tile.row, length);
-      const uint64 left = shape.n - tile.column;
+                        own ? length : shape.a_stride, own ? row_of_shard : tile.row, own ? skipped : first,
+                        tile.rows_end - tile.row, depth);
+      const uint64 width = shape.n - tile.column;
       const GemmLines b = b_order == MatrixOrder::rows
-                              ? GemmLines(arguments.b, shape.b_stride, first, tile.column, length, left)
-                              : GemmLines(arguments.b, shape.b_stride, tile.column, first, left, length);
-      product.add(a, b, static_cast<uint32>(length));
+                              ? GemmLines(arguments.b, shape.b_stride, first, tile.column, depth, width)
+                              : GemmLines(arguments.b, shape.b_stride, tile.column, first, width, depth);
+      product.add(a, b, depth);
     }
-    product.store(read_anew(given), tile);
+    rounds.find(part);
+    const bool whole = part.end - part.first == steps_of(read_anew(given));
+    if (whole || product.adds_parts(read_anew(given), part, votes)) product.store(read_anew(given), tile);
+    rounds.pass(part);
     arch::drain();  // the barriers of the next tile order only shared memory
   }
 }

@@ -128,6 +128,10 @@ pub struct GatheredLimits {
     pub alignment: u32,
     /// Blocks of the grid that the kernel chooses in [`GatherMode::PUSH_AT_ONCE`]; 0 without that mode.
     pub at_once_blocks: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes with which several blocks can multiply one tile, for [`GatheredGemmArguments::partials`]; 0 for none.
+    pub partial_bytes: u64,
 }
 
 /// Arguments of a GEMM in one kernel that multiplies each chunk of `A` once it has arrived.
@@ -189,6 +193,16 @@ pub struct GatheredGemmArguments {
     /// The tile: rows in the upper and columns in the lower 16 bits; 0 for the backend's choice. Not in
     /// [`GatherMode::PUSH_AT_ONCE`].
     pub tile: u32,
+    /// Memory of this rank with which several blocks can multiply one tile: a multiple of
+    /// [`SIGNAL_STRIDE`](super::SIGNAL_STRIDE), zeroed once, before the first call. Its layout is the kernel's own. Null
+    /// for none: then each tile has one block.
+    pub partials: DeviceAddress,
+    /// Bytes there.
+    pub partial_bytes: u64,
+    /// How the last tiles are divided. The backend sets it; callers pass 0.
+    pub quota: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 open_enum!(

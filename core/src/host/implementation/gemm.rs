@@ -101,6 +101,7 @@ impl Gemm for HostBackend {
                 | at_once,
             alignment: 1,
             at_once_blocks: u32::from(at_once != 0),
+            ..GatheredLimits::default()
         }))
     }
 

@@ -149,6 +149,7 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
         (&mut arguments.b, span(b_lines, b_length, shape.b_stride)),
         (&mut arguments.c, span(shape.m, shape.n, shape.c_stride)),
         (&mut arguments.bias, bias),
+        (&mut arguments.partials, known.partial_bytes),
     ];
     for (member, source) in arguments.sources[..world].iter_mut().enumerate() {
         if pulls(member) {
@@ -336,7 +337,38 @@ pub(super) fn gathered_gemm<const ROWS: u32, const COLUMNS: u32>(
             arguments.chunk
         ));
     }
+    check_quota(launch, &arguments, (ROWS.into(), COLUMNS.into()));
     multiply(launch, runner, arguments)
+}
+
+/// Reports a quota with which steps of the last tiles have no block, or parts of tiles no memory.
+fn check_quota(launch: &Launch, arguments: &GatheredGemmArguments, (rows, columns): (u64, u64)) {
+    let quota = u64::from(arguments.quota);
+    if quota == 0 {
+        return;
+    }
+    let [grid, ..] = launch.blocks;
+    let blocks = u64::from(grid.saturating_sub(arguments.movers).max(1));
+    let world = arguments.group.world as usize;
+    let ranges = match arguments.sharding {
+        ShardingCode::COLUMNS => 1,
+        _ => world,
+    };
+    let row_tiles: u64 = (0..ranges)
+        .map(|member| shard(arguments, member).rows.div_ceil(rows))
+        .sum();
+    let tiles = row_tiles * arguments.shape.n.div_ceil(columns) % blocks;
+    let steps = tiles * arguments.shape.k.div_ceil(32);
+    let counters = (u64::from(grid) * 4).next_multiple_of(SIGNAL_STRIDE);
+    let places = steps.div_ceil(quota) + tiles;
+    let bytes = counters + places * rows * columns * 4;
+    if quota * blocks < steps || arguments.partials.0 == 0 || arguments.partial_bytes < bytes {
+        violation(format!(
+            "{}: {quota} steps for each of {blocks} blocks, of {steps}; {} bytes of partial sums at {:#x} where {bytes} \
+             may be used",
+            launch.kernel.name, arguments.partial_bytes, arguments.partials.0
+        ));
+    }
 }
 
 pub(super) fn gathered_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {

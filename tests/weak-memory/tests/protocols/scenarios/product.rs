@@ -48,6 +48,8 @@ struct Variant {
     by_columns: bool,
     /// Whether blocks push their own shard to the other rank, instead of pulling the other's.
     push: bool,
+    /// Whether blocks divide the tiles among each other.
+    divided: bool,
 }
 
 impl Variant {
@@ -58,18 +60,32 @@ impl Variant {
             b_in_columns: bit(1),
             by_columns: bit(2),
             push: bit(0),
+            divided: bit(4),
+        }
+    }
+
+    /// The blocks that multiply, and their quota of the steps of `K`: none, or that of three blocks. Of two tiles,
+    /// one for each shard of rows, the second block has the end of one and the beginning of the other.
+    fn division(&self) -> (usize, u32) {
+        let tiles = if self.by_columns { 1 } else { RANKS };
+        match self.divided {
+            false => (1, 0),
+            true => (3, (tiles * STEPS).div_ceil(3) as u32),
         }
     }
 }
 
-/// Multiplies an A that is sharded over both ranks: one block moves A, the other multiplies the tiles that have
+/// A depth of whole stages and eight elements more, in each shard of columns, too.
+const K: usize = 208;
+/// Steps of it.
+const STEPS: usize = K.div_ceil(32);
+
+/// Multiplies an A that is sharded over both ranks: one block moves A, the others multiply the tiles that have
 /// arrived. It runs twice in the same memory. The seed selects the options.
 pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    // Some rows and columns of a tile, and a depth of whole stages and eight elements more, in each shard of columns,
-    // too.
+    // Some rows and columns of a tile.
     const M: usize = 10;
     const N: usize = 20;
-    const K: usize = 208;
     /// `ElementType::f16`
     const F16: u32 = 9;
     let variant = Variant::of(seed);
@@ -87,6 +103,21 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let b = world.each("right", right.len() as u64, false);
     for base in &b {
         world.machine.memory().write(*base, &right);
+    }
+    let (computing, quota) = variant.division();
+    // Counters of the blocks, and room for the parts of two tiles.
+    let places = (computing + RANKS) as u64 * 256 * 256 * 4;
+    let partials = world.each(
+        "partials",
+        if variant.divided {
+            STRIDE + places
+        } else {
+            STRIDE
+        },
+        false,
+    );
+    for base in &partials {
+        world.machine.memory().write(*base, &[0; STRIDE as usize]);
     }
     let b_stride = if variant.b_in_columns { K } else { N };
     let right = |deep: usize, column: usize| {
@@ -147,11 +178,13 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     1 + u32::from(variant.by_columns),
                     2 + u32::from(variant.push),
                 ])
-                .words(&[1, 0, 0]);
+                .words(&[1, 0, 0])
+                .longs(&[partials[rank], 0])
+                .words(&[quota, 0]);
             world.launch(
                 rank,
                 variant.kernel,
-                2,
+                1 + computing,
                 GATHERED_GEMM_THREADS as usize,
                 arguments,
             );
