@@ -127,6 +127,11 @@
 //   MatrixFragment              a thread's part of 16 lines of 32 elements
 //   load_fragment<type, Place>(lines)   loads it from shared memory; Place::at(line, unit) is the element at which eight
 //                               adjacent elements of a line begin, a multiple of 16 bytes
+//   loads_transposed            whether there is load_transposed
+//   load_transposed<type, length>(lines, place)   loads it from shared memory in which the lines lie across:
+//                               place(depth, quarter) is the element at which the elements begin that lines 4 quarter to
+//                               4 quarter + 3 have at a depth below 4 of eight, a multiple of 8 bytes. Those of the depths
+//                               from 4 on lie 4 length elements behind
 //   matrix_multiply_add<type>(part, a, b, step)   adds a product of f16 or bf16 matrices: 16 rows of a times 16 columns
 //                               of b, in matrix_steps steps that may go in any order
 //
