@@ -35,7 +35,7 @@
 //                               keep what is computed from anew() in them, and keeps per_thread() in vector
 //                               registers. anew() takes a value that is equal in all threads of a warp, also a
 //                               bool
-//   set_any(variable)           gives a uint64 any value, where only some paths of a loop set it and only they use it.
+//   set_any(variable)           gives a uint32 or uint64 any value, where only some paths of a loop set it and only they use it.
 //                               Otherwise, on AMD, a register holds its old value around the loop. Costs no instruction
 //   settle_loads()              before a loop of loads and stores. On AMD, whose compiler may otherwise wait at the loop's
 //                               top for a load before the loop, and with it for the stores of each round. Elsewhere
@@ -127,6 +127,11 @@
 //   MatrixFragment              a thread's part of 16 lines of 32 elements
 //   load_fragment<type, Place>(lines)   loads it from shared memory; Place::at(line, unit) is the element at which eight
 //                               adjacent elements of a line begin, a multiple of 16 bytes
+//   loads_transposed            whether there is load_transposed
+//   load_transposed<type, length>(lines, place)   loads it from shared memory in which the lines lie across:
+//                               place(depth, quarter) is the element at which the elements begin that lines 4 quarter to
+//                               4 quarter + 3 have at a depth below 4 of eight, a multiple of 8 bytes. Those of the depths
+//                               from 4 on lie 4 length elements behind
 //   matrix_multiply_add<type>(part, a, b, step)   adds a product of f16 or bf16 matrices: 16 rows of a times 16 columns
 //                               of b, in matrix_steps steps that may go in any order
 //

@@ -501,6 +501,25 @@ SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
 
 #if defined(__gfx950__)
 
+constexpr bool loads_transposed = true;
+
+// Each lane reads four elements. In a group of 16 lanes, lanes 4 i to 4 i + 3 read the 16 columns of line i, and lane l gets
+// column l of the four lines. All lanes must be active, and addresses are multiples of 8 (CDNA4 ISA, "MFMA Transpose Load
+// from LDS"). The ISA does not say which lane gets which element: Modular's MAX (`amd_tile_io.mojo`), GEMMs in FlyDSL and
+// Primus-Turbo's attention agree on it.
+template <ElementType, uint32 length, class Place>
+SYMMEM_DEVICE MatrixFragment load_transposed(const uint16* lines, const Place& place) {
+  typedef short Short4 __attribute__((ext_vector_type(4)));
+  typedef uint32 Words2 __attribute__((ext_vector_type(2)));
+  const uint32 lane = thread_index() % warp_size;
+  const uint16* const from = lines + place(lane / 16 * 8 + lane % 16 / 4, lane % 4);
+  const auto half = [&](uint32 depth) {
+    return __builtin_bit_cast(Words2, __builtin_amdgcn_ds_read_tr16_b64_v4i16((SYMMEM_SHARED Short4*)(from + depth * length)));
+  };
+  const Words2 low = half(0), high = half(4);
+  return {SharedWords4{low.x, low.y, high.x, high.y}};
+}
+
 constexpr uint32 matrix_steps = 1;
 
 template <ElementType type>
@@ -516,6 +535,10 @@ SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a
 }
 
 #else
+
+constexpr bool loads_transposed = false;
+template <ElementType, uint32 length, class Place>
+__attribute__((device)) MatrixFragment load_transposed(const uint16*, const Place&);  // only declared
 
 // Two instructions of depth 16. Each takes half of a lane's elements; since both operands are halved alike, it does not
 // matter that those are not the depths 0 to 15 and 16 to 31.

@@ -390,6 +390,19 @@ SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
   return fragment;
 }
 
+constexpr bool loads_transposed = loads_to_shared;
+
+template <ElementType type, uint32 length, class Place>
+SYMMEM_DEVICE MatrixFragment load_transposed(const uint16* lines, const Place& place) {
+  MatrixFragment fragment;
+  for (uint32 depth = 0; depth < 32; ++depth) {
+    const uint32 behind = depth % 8 / 4 * 4;
+    for (uint32 line = 0; line < 16; ++line)
+      fragment.values[depth][line] = widened<type>(lines[place(depth - behind, line / 4) + behind * length + line % 4]);
+  }
+  return fragment;
+}
+
 constexpr uint32 matrix_steps = 2;
 
 template <ElementType type>

@@ -77,67 +77,80 @@ class RegisterFeed {
   uint32 steps_ = 0;
 };
 
-// Feeds from global to shared memory. Loads have three steps to arrive.
-template <uint32 rows, uint32 columns, bool both>
+// Feeds from global to shared memory. Loads have three steps to arrive, and are spread over `parts` parts of a step.
+template <uint32 rows, uint32 columns, class LoadsB, uint32 parts>
 class StraightFeed {
  public:
   static constexpr uint32 sets = 1;
 
-  static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) {
-    return AlongDepth<rows, false>::takes(a) && AlongDepth<columns, true>::takes(b);
-  }
+  static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) { return LoadsA::takes(a) && LoadsB::takes(b); }
 
   SYMMEM_DEVICE StraightFeed(const GemmLines& a, const GemmLines& b) : a_(a), b_(b) {}
 
   SYMMEM_DEVICE void begin(uint32 steps) {
     steps_ = steps;
-    for (uint32 stage = 0; stage < ahead; ++stage) {
-      a_.load(Stages::a(stage), stage + 1 < steps);
-      b_.load(Stages::b(stage), stage + 1 < steps);
-    }
+    for (uint32 stage = 0; stage < ahead; ++stage) load(stage, 0, loads, stage + 1 < steps);
     finish();
   }
 
   template <uint32 set>
   SYMMEM_DEVICE void part(uint32 row, uint32 at) {
-    const bool more = at + ahead + 1 < steps_;
-    if (row == 0) a_.load(Stages::a(at + ahead), more);
-    if (row == (both ? 0 : 1)) b_.load(Stages::b(at + ahead), more);
+    const uint32 first = loads * row / parts, end = loads * (row + 1) / parts;
+    if (row < parts) load(at + ahead, first, end, at + ahead + 1 < steps_);
   }
 
-  SYMMEM_DEVICE void finish() { arch::wait_for_loads<(ahead - 1) * (LoadsA::loads + LoadsB::loads)>(); }
+  SYMMEM_DEVICE void finish() { arch::wait_for_loads<(ahead - 1) * loads>(); }
   SYMMEM_DEVICE void end() { arch::wait_for_loads<0>(); }
 
  private:
   using Stages = GemmStages<rows, columns>;
   using LoadsA = StraightAlongDepth<rows, false>;
-  using LoadsB = StraightAlongDepth<columns, true>;
   static constexpr uint32 ahead = Stages::count - 1;
+  static constexpr uint32 loads = LoadsA::loads + LoadsB::loads;  // of a warp, for a stage
+
+  // Begins some of a stage's loads. Moves on behind the last of an operand.
+  SYMMEM_DEVICE void load(uint32 stage, uint32 first, uint32 end, bool more) {
+    SYMMEM_UNROLL
+    for (uint32 number = first; number < end; ++number) {
+      if (number < LoadsA::loads) {
+        a_.load(Stages::a(stage), number);
+        if (number + 1 == LoadsA::loads) a_.move_on(more);
+      } else {
+        b_.load(Stages::b(stage), number - LoadsA::loads);
+        if (number + 1 == loads) b_.move_on(more);
+      }
+    }
+  }
 
   LoadsA a_;
   LoadsB b_;
   uint32 steps_ = 0;
 };
 
-// The feed for an order of B. Lines of B across the depth are transposed in registers.
-template <uint32 rows, uint32 columns, MatrixOrder b_order, bool straight, bool both>
+// The feed for an order of B. Lines of B across the depth are transposed in registers, or when they are read.
+template <uint32 rows, uint32 columns, MatrixOrder b_order, bool straight, uint32 parts>
 struct FeedOf {
   // A step of a wave with two rows of squares is too short for loads to arrive in, and leaves registers.
-  static constexpr uint32 sets = both ? 2 : 1;
+  static constexpr uint32 sets = parts == 1 ? 2 : 1;
   using LoadsA = AlongDepth<rows, false, sets>;
-  using Type = RegisterFeed<rows, columns, LoadsA, AlongDepth<columns, true, sets>, sets, both>;
+  using Type = RegisterFeed<rows, columns, LoadsA, AlongDepth<columns, true, sets>, sets, parts == 1>;
 };
 
-template <uint32 rows, uint32 columns, bool straight, bool both>
-struct FeedOf<rows, columns, MatrixOrder::rows, straight, both> {
-  static constexpr uint32 sets = both ? 2 : 1;
+template <uint32 rows, uint32 columns, bool straight, uint32 parts>
+struct FeedOf<rows, columns, MatrixOrder::rows, straight, parts> {
+  static constexpr uint32 sets = parts == 1 ? 2 : 1;
   using LoadsA = AlongDepth<rows, false, sets>;
-  using Type = RegisterFeed<rows, columns, LoadsA, AcrossDepth<columns, sets>, sets, both>;
+  using Type = RegisterFeed<rows, columns, LoadsA, AcrossDepth<columns, sets>, sets, parts == 1>;
 };
 
-template <uint32 rows, uint32 columns, bool both>
-struct FeedOf<rows, columns, MatrixOrder::columns, true, both> {
-  using Type = StraightFeed<rows, columns, both>;
+template <uint32 rows, uint32 columns, uint32 parts>
+struct FeedOf<rows, columns, MatrixOrder::columns, true, parts> {
+  using Type = StraightFeed<rows, columns, StraightAlongDepth<columns, true>, parts>;
+};
+
+template <uint32 rows, uint32 columns, uint32 parts>
+struct FeedOf<rows, columns, MatrixOrder::rows, true, parts> {
+  using Type = StraightFeed<rows, columns, StraightAcrossDepth<columns>, parts>;
 };
 
 }  // namespace symmem

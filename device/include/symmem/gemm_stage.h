@@ -8,6 +8,8 @@
 // unit 1 of lines 4 to 7: for even lines, the places 0, 1, 1 ^ 2 and 1 ^ 3. With 64 banks (gfx950), the groups have 16
 // lanes and four lines: lanes 0 to 3, 12 to 15, 20 to 23 and 24 to 27 read the places 0, 2, 1 ^ 2 and 1 ^ 0 of lines 0,
 // 12, 4 and 8. (Groups: "Avoiding LDS Bank Conflicts on AMD GPUs Using CK-Tile", ROCm Blogs; HipKittens.)
+//
+// Where reads transpose (arch::loads_transposed), a B whose lines run across the depth is not turned: see GemmAcross.
 #pragma once
 
 #include "symmem/gathered_gemm.h"
@@ -21,6 +23,7 @@ constexpr uint32 gemm_depth = 32;   // elements of a line in a stage: the depth 
 constexpr uint32 gemm_unit = 8;     // elements of a unit
 constexpr uint32 gemm_units = gemm_depth / gemm_unit;
 
+// The units of an operand along the depth.
 struct GemmPlace {
   // Returns the element of an operand in shared memory at which a unit of a line begins.
   static SYMMEM_DEVICE uint32 at(uint32 line, uint32 unit) {
@@ -49,6 +52,14 @@ struct GemmLines {
   // to `bytes`.
   SYMMEM_DEVICE bool regular(uint32 count, uint32 bytes) const {
     return ((address | stride) & (bytes - 1)) == 0 && stride < (1ull << 32) / count;
+  }
+
+  // Returns the part behind the first elements of each line.
+  SYMMEM_DEVICE GemmLines behind(uint32 elements) const {
+    GemmLines part = *this;
+    part.address += elements * gemm_element_bytes;
+    part.length -= elements;
+    return part;
   }
 
   // Returns an element's bits, or zero outside.
@@ -192,39 +203,117 @@ class AcrossDepth {
   uint64 lines_[sets][squares][4];
 };
 
-// As AlongDepth, but from global to shared memory without registers. Where there are more threads than units, some load a
-// unit again, the same bytes to the same place, so that all warps have equally many loads in flight.
-template <uint32 count, bool of_b>
-class StraightAlongDepth {
+// B in shared memory as it lies in a matrix whose lines run across the depth: `gemm_depth` lines of `columns` elements, for
+// reads that transpose. Such a read takes four columns from each lane, and four lanes of one depth have the 16 columns of
+// a square.
+//
+// A wave has 64 columns, 16 fours. Four `quarter` of its square `square` is four 4 quarter + (square ^ quarter % 2). So a
+// thread has 16 adjacent elements of C, four from each square; the squares change places in pairs if its quarter is odd.
+//
+// Unit u of a line is in place u ^ turn(depth), so that reads do not conflict in the 64 banks of shared memory. They take
+// lanes in groups of 32, each 8 bytes: four quarters of eight lines, which are lines 0 to 3 (or 4 to 7) of eight, and of
+// the next eight. The halves of a unit differ by quarter % 2, which leaves 16 units to distinguish by `turn` and quarter / 2.
+// (Groups: HipKittens, `analysis/paper_experiments/phases`, for reads of 8 bytes; Primus-Turbo's attention for gfx950
+// derives the measured conflicts of transposing reads from the same two halves of a wave.)
+template <uint32 columns>
+struct GemmAcross {
+  static constexpr uint32 units = columns / gemm_unit;  // of a line
+
+  // Returns the element of the operand at which four columns of a wave begin, whose first column is `first`.
+  static SYMMEM_DEVICE uint32 at(uint32 depth, uint32 first, uint32 square, uint32 quarter) {
+    const uint32 four = first / 4 + quarter * 4 + (square ^ quarter % 2);
+    return place(depth, four / 2) * gemm_unit + four % 2 * 4;
+  }
+
+  // Returns the place of a unit among all units of the operand.
+  static SYMMEM_DEVICE uint32 place(uint32 depth, uint32 unit) { return depth * units + (unit ^ turn(depth)); }
+
+  // Returns the unit of a line that is in a place of it.
+  static SYMMEM_DEVICE uint32 unit(uint32 depth, uint32 place) { return place ^ turn(depth); }
+
+ private:
+  static_assert(columns == 64 || columns % 128 == 0, "a line has 8 units, or a multiple of 16");
+
+  // Two lines of 8 units, or a part of one line, occupy all banks. Of the depths' bits 0, 1 and 3, one distinguishes the
+  // halves of the banks; the others the first units.
+  static SYMMEM_DEVICE uint32 turn(uint32 depth) {
+    return columns == 64 ? (depth >> 1 & 1) | (depth >> 2 & 2) : depth & 11;
+  }
+};
+
+// An operand's next stage on its way from global to shared memory without registers. Where there are more threads than
+// units, some load a unit again, the same bytes to the same place, so that all warps have equally many loads in flight.
+template <uint32 count>
+class StraightLoads {
  public:
   static constexpr uint32 units = count * gemm_units;
   static constexpr uint32 loads = (units + gemm_threads - 1) / gemm_threads;  // of a warp, for a stage
 
-  SYMMEM_DEVICE explicit StraightAlongDepth(const GemmLines& from) : base_(from.address) {
-    SYMMEM_UNROLL
-    for (uint32 number = 0; number < loads; ++number) {
-      // The place in shared memory is given, so look for what belongs there.
-      const uint32 index = (arch::thread_index() + number * gemm_threads) % units;
-      const uint32 line = index / gemm_units, unit = GemmPlace::unit(line, index % gemm_units);
-      const uint32 outer = least(GemmOrder<count, of_b>::matrix(line), from.lines - 1);
-      offsets_[number] = outer * static_cast<uint32>(from.stride) + unit * 16;
-    }
+  // Begins a load of a stage.
+  SYMMEM_DEVICE void load(uint16* to, uint32 number) const {
+    const uint32 first = (warp_ + number * gemm_threads) % units;
+    arch::load_to_shared(to + first * gemm_unit, base_, offsets_[number]);
   }
 
-  // Begins to load a stage. Moves on to the next if there is one.
-  SYMMEM_DEVICE void load(uint16* to, bool more) {
-    const uint32 warp = arch::uniform(arch::thread_index() / arch::warp_size * arch::warp_size);
-    SYMMEM_UNROLL
-    for (uint32 number = 0; number < loads; ++number) {
-      const uint32 first = (warp + number * gemm_threads) % units;
-      arch::load_to_shared(to + first * gemm_unit, base_, offsets_[number]);
-    }
-    base_ += more ? gemm_depth * gemm_element_bytes : 0;
-  }
+ protected:
+  SYMMEM_DEVICE explicit StraightLoads(uint64 base)
+      : base_(base), warp_(arch::uniform(arch::thread_index() / arch::warp_size * arch::warp_size)) {}
 
- private:
+  // Returns the place in shared memory, among all units, that a load of this thread fills.
+  static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % units; }
+
   uint64 base_;
   uint32 offsets_[loads];
+
+ private:
+  uint32 warp_;  // the first thread of the warp
+};
+
+// As AlongDepth, without registers.
+template <uint32 count, bool of_b>
+class StraightAlongDepth : public StraightLoads<count> {
+ public:
+  static SYMMEM_DEVICE bool takes(const GemmLines& from) { return AlongDepth<count, of_b>::takes(from); }
+
+  SYMMEM_DEVICE explicit StraightAlongDepth(const GemmLines& from) : StraightLoads<count>(from.address) {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < this->loads; ++number) {
+      // The place in shared memory is given, so look for what belongs there.
+      const uint32 line = this->index(number) / gemm_units;
+      const uint32 unit = GemmPlace::unit(line, this->index(number) % gemm_units);
+      const uint32 outer = least(GemmOrder<count, of_b>::matrix(line), from.lines - 1);
+      this->offsets_[number] = outer * static_cast<uint32>(from.stride) + unit * 16;
+    }
+  }
+
+  // Moves on to the next stage.
+  SYMMEM_DEVICE void move_on(bool more) { this->base_ += more ? gemm_depth * gemm_element_bytes : 0; }
+};
+
+// As AcrossDepth, without registers, for GemmAcross.
+template <uint32 count>
+class StraightAcrossDepth : public StraightLoads<count> {
+ public:
+  static SYMMEM_DEVICE bool takes(const GemmLines& from) {
+    return from.regular(gemm_depth, 16) && (from.length >= count || from.length % gemm_unit == 0);
+  }
+
+  SYMMEM_DEVICE explicit StraightAcrossDepth(const GemmLines& from)
+      : StraightLoads<count>(from.address), stride_(from.stride) {
+    using Across = GemmAcross<count>;
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < this->loads; ++number) {
+      const uint32 depth = this->index(number) / Across::units;
+      const uint32 unit = Across::unit(depth, this->index(number) % Across::units);
+      const uint32 column = least(unit * gemm_unit, from.length - gemm_unit);
+      this->offsets_[number] = depth * static_cast<uint32>(stride_) + column * gemm_element_bytes;
+    }
+  }
+
+  SYMMEM_DEVICE void move_on(bool more) { this->base_ += more ? gemm_depth * stride_ : 0; }
+
+ private:
+  uint64 stride_;
 };
 
 // Fills an operand of a stage from any matrix, element by element. `across` says whether its lines run across the depth.
@@ -242,6 +331,35 @@ SYMMEM_DEVICE void fill_stage(uint16* to, const GemmLines& from, uint32 depth) {
       vector.words[element / 2] |= bits << element % 2 * 16;
     }
     arch::store_shared(to + GemmPlace::at(line, unit), vector);
+  }
+}
+
+// The same for GemmAcross, element by element or, for what AcrossDepth takes, by 8 bytes if no line is behind the last.
+template <uint32 columns>
+SYMMEM_DEVICE void fill_across(uint16* to, const GemmLines& from, uint32 first) {
+  using Across = GemmAcross<columns>;
+  const bool halves = AcrossDepth<columns>::takes(from) && first + gemm_depth <= from.lines;
+  SYMMEM_ROLLED
+  for (uint32 index = arch::thread_index(); index < gemm_depth * Across::units; index += gemm_threads) {
+    const uint32 depth = index / Across::units, unit = index % Across::units;
+    arch::Vector16 vector = {};
+    if (halves) {
+      SYMMEM_UNROLL
+      for (uint32 half = 0; half < 2; ++half) {
+        const uint32 column = least(unit * gemm_unit + half * 4, from.length - 4);
+        const uint64 line = from.address + (first + depth) * from.stride;
+        const uint64 bits = arch::load_reused(pointer<const uint64>(line + column * gemm_element_bytes));
+        vector.words[half * 2] = static_cast<uint32>(bits);
+        vector.words[half * 2 + 1] = static_cast<uint32>(bits >> 32);
+      }
+    } else {
+      SYMMEM_UNROLL
+      for (uint32 element = 0; element < gemm_unit; ++element) {
+        const uint32 bits = from.element(first + depth, unit * gemm_unit + element);
+        vector.words[element / 2] |= bits << element % 2 * 16;
+      }
+    }
+    arch::store_shared(to + Across::place(depth, unit) * gemm_unit, vector);
   }
 }
 

@@ -1,5 +1,6 @@
 // All-gather + GEMM for targets whose matrix instructions work per wave on operands from shared memory. Addresses,
-// strides and sizes are arbitrary; what is aligned moves 16 bytes at a time, 8 if B is stored by rows.
+// strides and sizes are arbitrary; what is aligned moves 16 bytes at a time, 8 if B is stored by rows and turned in
+// registers.
 //
 // A block of eight waves computes a tile. Each wave has 64 columns of it, and an eighth, a quarter or half of its rows.
 // Shared memory has stages of depth 32; while the block multiplies one, a feed fills the next (gemm_feed.h). A wave holds
@@ -56,8 +57,12 @@ class TileProduct {
     for (; at < depth; at += gemm_depth) {
       // Before and after: all threads have finished with the stage; all have stored it.
       arch::shared_barrier();
-      fill_stage<rows, false, false>(Stages::a(0), a, at);
-      fill_stage<columns, true, b_order == MatrixOrder::rows>(Stages::b(0), b, at);
+      if constexpr (transposed) {
+        fill_transposed(a, b, at);
+      } else {
+        fill_stage<rows, false, false>(Stages::a(0), a, at);
+        fill_stage<columns, true, b_order == MatrixOrder::rows>(Stages::b(0), b, at);
+      }
       arch::shared_barrier();
       load_first(0);
       SYMMEM_UNROLL
@@ -113,7 +118,7 @@ class TileProduct {
         arch::Vector16 vectors[2] = {};
         SYMMEM_UNROLL
         for (uint32 next = 0; next < wide; ++next) {
-          const float sum = parts_[row][next % gemm_across].values[run + next / gemm_across];
+          const float sum = sum_of(row, run, next);
           vectors[next / 8].words[next % 8 / 2] |= static_cast<uint32>(Element::narrow(sum + bias[next])) << next % 2 * 16;
         }
         const uint64 address = arguments.c + (line * arguments.shape.c_stride + column) * gemm_element_bytes;
@@ -136,12 +141,26 @@ class TileProduct {
   static constexpr uint32 wide = 4 * gemm_across;  // adjacent elements of C that a thread has
   static constexpr uint32 waves_across = columns / (gemm_across * gemm_square);
   static constexpr uint32 down = rows * waves_across / (8 * gemm_square);  // squares of a wave
+  static constexpr bool transposed = arch::loads_transposed && b_order == MatrixOrder::rows;  // B: see GemmAcross
   // The ring's place for the next stage's first fragment of A: not one of the last two of this stage.
   static constexpr uint32 turned = down % gemm_ring;
   static_assert(down == 2 || down % gemm_ring == 0, "the ring begins anew in each stage, or is moved");
 
   using Stages = GemmStages<rows, columns>;
-  using Feed = typename FeedOf<rows, columns, b_order, arch::loads_to_shared, down == 2>::Type;
+  using Feed = typename FeedOf<rows, columns, b_order, arch::loads_to_shared, down == 2 ? 1 : down - 2>::Type;
+
+  // Fills the first stage from a B that is not aligned to 16 bytes, or with the end of the depth.
+  static SYMMEM_DEVICE void fill_transposed(const GemmLines& a, const GemmLines& b, uint32 at) {
+    using LoadsA = AlongDepth<rows, false>;
+    if (LoadsA::takes(a) && at + gemm_depth <= a.length) {
+      LoadsA loads(a.behind(at));
+      loads.load(0, false);
+      loads.store(0, Stages::a(0));
+    } else {
+      fill_stage<rows, false, false>(Stages::a(0), a, at);
+    }
+    fill_across<columns>(Stages::b(0), b, at);
+  }
 
   // Calls `use` for every four of this thread's sums, and their place in what begins at `base`: that of adjacent threads
   // beside each other.
@@ -169,8 +188,27 @@ class TileProduct {
   }
 
   SYMMEM_DEVICE void load_b(uint32 stage, uint32 across) {
-    const uint16* const lines = Stages::b(stage) + (across * (columns / 4) + column_ / 4) * gemm_depth;
-    b_[across] = arch::load_fragment<type, GemmPlace>(lines);
+    if constexpr (transposed) {
+      const auto place = [&](uint32 depth, uint32 quarter) {
+        return GemmAcross<columns>::at(depth, column_, across, quarter);
+      };
+      b_[across] = arch::load_transposed<type, columns>(Stages::b(stage), place);
+    } else {
+      const uint16* const lines = Stages::b(stage) + (across * (columns / 4) + column_ / 4) * gemm_depth;
+      b_[across] = arch::load_fragment<type, GemmPlace>(lines);
+    }
+  }
+
+  // Returns element `next` of the adjacent elements of C that a thread has in a row of squares.
+  SYMMEM_DEVICE float sum_of(uint32 row, uint32 run, uint32 next) const {
+    if constexpr (transposed) {
+      const bool exchanged = arch::matrix_column(run) / 4 % 2 != 0;
+      const float sum = parts_[row][next / 4].values[run + next % 4];
+      const float other = parts_[row][next / 4 ^ 1].values[run + next % 4];
+      return exchanged ? other : sum;
+    } else {
+      return parts_[row][next % gemm_across].values[run + next / gemm_across];
+    }
   }
 
   // Loads the first two fragments of A and all of B, in the order of the loop, so that the compiler counts alike on both

@@ -231,6 +231,11 @@ impl Core {
                 address,
                 ref offsets,
             } => self.load_shared(wave, destination, address, offsets)?,
+            Operation::SharedLoadTransposed {
+                destination,
+                address,
+                offset,
+            } => self.load_transposed(wave, destination, address, offset)?,
             Operation::SharedStore { address, ref words } => {
                 self.store_shared(wave, address, words)?;
             }

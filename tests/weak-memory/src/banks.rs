@@ -5,8 +5,9 @@
 //!
 //! Sources: 32 banks on CDNA3 and 64 for reads of 8 and 16 bytes on CDNA4 from AMD's "FP8 GEMM Optimization on AMD CDNA4
 //! Architecture"; the groups of lanes from AMD's "Understanding AMD GPU LDS and Bank Conflicts" (Composable Kernel), and
-//! from experiments with HipKittens on an MI355X (`analysis/paper_experiments/phases`). That reads of 16 bytes on CDNA3
-//! have the groups that CDNA4 has for 12 bytes, and the groups of 4 bytes, are assumptions.
+//! from experiments with HipKittens on an MI355X (`analysis/paper_experiments/phases`). Reads of 8 bytes that transpose have
+//! the groups of those that do not: Primus-Turbo's attention for gfx950 explains its measured conflicts so. That reads of
+//! 16 bytes on CDNA3 have the groups that CDNA4 has for 12 bytes, and the groups of 4 bytes, are assumptions.
 
 use std::collections::{BTreeMap, HashSet};
 

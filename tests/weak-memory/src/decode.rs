@@ -249,6 +249,13 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             modifiers,
         });
     }
+    if mnemonic == "ds_read_b64_tr_b16" {
+        return Some(Operation::SharedLoadTransposed {
+            destination: vector(0)?,
+            address: vector(1)?,
+            offset: usize::try_from(offset).ok()?,
+        });
+    }
     // One offset, or two in units of the access size.
     let (kind, bits) = mnemonic.split_once("_b")?;
     let bytes = bits.parse::<usize>().ok()? / 8;

@@ -148,6 +148,14 @@ pub enum Operation {
         address: usize,
         offsets: Vec<usize>,
     },
+    /// Loads four elements of 16 bits from each lane's address, and transposes them in groups of 16 lanes. All lanes take
+    /// part. Lanes `4 i` to `4 i + 3` of a group have line `i` of 16 elements; lane `l` gets element `l` of the four lines.
+    /// (CDNA4 ISA, "MFMA Transpose Load from LDS"; `load_transposed` in `arch_hip.h` names the sources for the lanes.)
+    SharedLoadTransposed {
+        destination: usize,
+        address: usize,
+        offset: usize,
+    },
     /// Stores registers, each at its offset.
     SharedStore {
         address: usize,

@@ -3,7 +3,7 @@
 use crate::banks;
 use crate::block::{Access, Block, Space};
 use crate::machine::{Core, Fault};
-use crate::wave::{Late, Registers, Wave};
+use crate::wave::{LANES, Late, Registers, Wave};
 
 impl Core {
     /// Loads words of shared memory, each at its offset from a lane's address, into consecutive registers.
@@ -33,6 +33,33 @@ impl Core {
         }
         wave.mark(&registers, true);
         self.begin_shared(wave, registers, words, Access::Load)
+    }
+
+    /// Loads eight bytes from each lane's address, and transposes elements of 16 bits in groups of 16 lanes.
+    pub fn load_transposed(
+        &mut self,
+        wave: &mut Wave,
+        destination: usize,
+        address: usize,
+        offset: usize,
+    ) -> Result<(), Fault> {
+        if wave.lanes().count() != LANES {
+            let what = "a load that transposes, while not all lanes are active";
+            return Err(Fault::Memory(what.to_owned()));
+        }
+        let misaligned =
+            |lane: &usize| !(wave.vectors[address][*lane] as usize + offset).is_multiple_of(8);
+        if let Some(lane) = wave.lanes().find(misaligned) {
+            let what = format!("a load that transposes, not at a multiple of 8 in lane {lane}");
+            return Err(Fault::Memory(what));
+        }
+        self.load_shared(wave, destination, address, &[offset, offset + 4])?;
+        let registers = &mut wave.vectors[destination..destination + 2];
+        let given = [registers[0], registers[1]];
+        for (word, register) in registers.iter_mut().enumerate() {
+            *register = transposed(&given, word);
+        }
+        Ok(())
     }
 
     /// Stores registers to shared memory, each at its offset from a lane's address.
@@ -139,6 +166,46 @@ impl Core {
     }
 }
 
+/// Returns a word of what each lane gets of the two words that each has loaded.
+fn transposed(given: &[[u32; LANES]; 2], word: usize) -> [u32; LANES] {
+    std::array::from_fn(|lane| {
+        let (group, column) = (lane / 16 * 16, lane % 16);
+        let element = |line: usize| {
+            let words = given[column % 4 / 2][group + 4 * line + column / 4];
+            words >> (16 * (column % 2)) & 0xffff
+        };
+        element(2 * word + 1) << 16 | element(2 * word)
+    })
+}
+
 pub fn outside(at: usize) -> Fault {
     Fault::Memory(format!("shared memory has no byte {at}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_transposes_gives_a_lane_a_column_of_four_lines_of_its_group() {
+        // An element is named by its group, line and column.
+        let name =
+            |group: usize, line: usize, column: usize| (group << 8 | line << 4 | column) as u32;
+        let given: [[u32; LANES]; 2] = std::array::from_fn(|word| {
+            std::array::from_fn(|lane| {
+                let (line, column) = (lane % 16 / 4, lane % 4 * 4 + 2 * word);
+                name(lane / 16, line, column + 1) << 16 | name(lane / 16, line, column)
+            })
+        });
+        for word in 0..2 {
+            for (lane, got) in transposed(&given, word).into_iter().enumerate() {
+                let of_line = |line| name(lane / 16, line, lane % 16);
+                assert_eq!(
+                    got,
+                    of_line(2 * word + 1) << 16 | of_line(2 * word),
+                    "{lane}"
+                );
+            }
+        }
+    }
 }

@@ -156,6 +156,12 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_bitop3_b32" if modifiers.contains(&"bitop3:0x6c") => {
             word!(&[Word, Word, Word], |s| s[1] ^ s[0] & s[2])
         }
+        "v_bitop3_b32" if modifiers.contains(&"bitop3:0x36") => {
+            word!(&[Word, Word, Word], |s| s[1] ^ (s[0] | s[2]))
+        }
+        "v_bitop3_b32" if modifiers.contains(&"bitop3:0x78") => {
+            word!(&[Word, Word, Word], |s| s[0] ^ s[1] & s[2])
+        }
         "v_lshlrev_b32" => word!(&[Word, Word], |s| s[1] << (s[0] & 31)),
         "v_lshrrev_b32" => word!(&[Word, Word], |s| s[1] >> (s[0] & 31)),
         "v_add_u32" => word!(&[Word, Word], |s| s[0] + s[1]),
@@ -215,6 +221,10 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
             .to_bits()
             .into()),
         "v_cvt_f16_f32" => word!(&[Word], |s| f16::from_f32(float(s[0])).to_bits().into()),
+        "v_cvt_pk_f16_f32" => word!(&[Word, Word], |s| {
+            let half = |bits| u64::from(f16::from_f32(float(bits)).to_bits());
+            half(s[1]) << 16 | half(s[0])
+        }),
         "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),
         "v_rcp_iflag_f32" => word!(&[Word], |s| (1.0 / float(s[0])).to_bits().into()),
         "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))

@@ -81,7 +81,8 @@ impl Step {
         let bytes = u64::from(access_bytes(name)) * u64::from(LANES);
         let operands = registers(&instruction.operands);
         let stores = name.contains("_store") || name.starts_with("ds_write");
-        let first_written = !stores && name.starts_with(['v', 'g', 'b', 'd']);
+        let direct = instruction.has("lds") || name.contains("_load_lds_");
+        let first_written = !stores && !direct && name.starts_with(['v', 'g', 'b', 'd']);
         let written = usize::from(first_written && !operands.is_empty());
         let clocks = match unit {
             Unit::Matrix => scheduled.passes("HWXDL").max(1) * PASS,
@@ -92,7 +93,6 @@ impl Step {
             Unit::Branch => BRANCH,
             Unit::Scalar | Unit::Vector => PASS,
         };
-        let direct = instruction.has("lds");
         let global = unit == Unit::Memory;
         Self {
             unit,
@@ -312,6 +312,9 @@ mod tests {
         assert_eq!((store.stored, store.loaded), (1024, 0));
         let direct = step("buffer_load_dwordx4", "v1, s[0:3], 0 offen lds");
         assert_eq!((direct.loaded, direct.direct), (1024, 8));
+        let direct = step("global_load_lds_dwordx4", "v30, s[12:13]");
+        assert_eq!((direct.loaded, direct.direct), (1024, 8));
+        assert_eq!(direct.reads, [30]);
         // CDNA4 reads 256 bytes in a clock and writes 128.
         assert_eq!(step("ds_read_b128", "v[2:5], v1").clocks, 4);
         assert_eq!(step("ds_read2_b64", "v[2:5], v1").clocks, 4);
