@@ -54,7 +54,11 @@ enum Command {
     /// Run the tests of the workspace: the sample, the long lists, or every case.
     Test(test::Options),
     /// Test the device code on the host, under sanitizers.
-    Twin,
+    Twin {
+        /// Half as many seeds, drawn by this number
+        #[arg(long)]
+        draw: Option<u32>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -68,7 +72,7 @@ fn main() -> ExitCode {
         Command::Readme(options) => readme::run(&options),
         Command::Structure(options) => structure::run(&options),
         Command::Test(options) => test::run(&options),
-        Command::Twin => twin::run(),
+        Command::Twin { draw } => twin::run(draw),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

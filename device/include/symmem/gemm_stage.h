@@ -149,8 +149,8 @@ class AlongDepth {
 
 // The same for a B whose lines run across the depth. A thread transposes squares of four lines and four columns. Eight
 // adjacent threads fill a line in shared memory, and the next eight the next line. Where there are more threads than squares,
-// some load and store a square again, the same bytes to the same place: a branch around loads would make the compiler wait for
-// all of them in each step.
+// some load a square again, and do not store it: a branch around loads would make the compiler wait for all of them in each
+// step.
 template <uint32 count, uint32 sets = 1>
 class AcrossDepth {
  public:
@@ -180,6 +180,7 @@ class AcrossDepth {
   SYMMEM_DEVICE void store(uint32 set, uint16* to) const {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < squares; ++number) {
+      if (all % gemm_threads != 0 && number * gemm_threads + arch::thread_index() >= all) continue;
       const uint32 quad = index(number) % quads;
       SYMMEM_UNROLL
       for (uint32 column = 0; column < 4; ++column) {
