@@ -129,6 +129,19 @@ impl Wave {
         }
     }
 
+    /// Whether an access to shared memory will still write one of these registers.
+    pub fn is_late(&self, registers: &Registers) -> bool {
+        let Registers::Vector(range) = registers else {
+            return false;
+        };
+        self.scalar_pending
+            .iter()
+            .any(|late| match &late.registers {
+                Registers::Vector(other) => other.start < range.end && range.start < other.end,
+                Registers::Scalar(_) => false,
+            })
+    }
+
     pub fn exec(&self) -> u64 {
         self.pair(EXEC)
     }
@@ -218,6 +231,27 @@ impl Wave {
                 let sum = products.fold(sum, |sum, product| sum + product);
                 self.vectors[destination + element][lane] = sum.to_bits();
             }
+        }
+        Ok(())
+    }
+
+    /// Puts any value where a result goes: here, ones; a condition holds nowhere.
+    pub fn put_any(&mut self, destination: Option<Operand>, wide: bool) -> Result<(), Busy> {
+        match destination {
+            Some(Operand::Vector(first)) => {
+                let registers = first..first + 1 + usize::from(wide);
+                self.check(Registers::Vector(registers.clone()))?;
+                for register in registers {
+                    for lane in self.lanes() {
+                        self.vectors[register][lane] = 1f32.to_bits();
+                    }
+                }
+            }
+            Some(Operand::Scalar(first)) => {
+                self.check(Registers::Scalar(first..first + 2))?;
+                self.put_scalar(first, 0, true);
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "unrolled put",
         kernels: &["symmem_copy_unrolled", "symmem_copy_vector", "symmem_wait"],
@@ -47,6 +47,16 @@ pub const SCENARIOS: [Scenario; 9] = [
         name: "barrier of many",
         kernels: &["symmem_copy_vector", "symmem_barrier"],
         run: barrier_of_many,
+    },
+    Scenario {
+        name: "wrong payload",
+        kernels: &["symmem_latency_signal"],
+        run: wrong_payload,
+    },
+    Scenario {
+        name: "exchanged words",
+        kernels: &["symmem_word_update"],
+        run: exchanged_words,
     },
 ];
 
@@ -93,7 +103,7 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let result = results[rank] + 64 * index as u64;
             let arguments = Arguments::default()
                 .longs(&[memory[rank], memory[1 - rank], PAYLOAD, result])
-                .watch(world.abort, rank)
+                .watch(world.watch, rank)
                 .words(&[ROUNDS, 0, u32::from(rank == 0), 1 - rank as u32]);
             world.launch(rank, kernel, 1, THREADS, arguments);
         }
@@ -101,7 +111,7 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.finish()?;
     for result in results {
         for word in [result, result + 64] {
-            if ALONE.get() {
+            if !is_whole() {
                 continue;
             }
             let memory = world.machine.memory();
@@ -112,6 +122,68 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 )));
             }
         }
+    }
+    Ok(())
+}
+
+/// A round trip in which rank 1 expects more than rank 0 puts. Its first thread has none of what is missing.
+fn wrong_payload(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const PUT: u64 = 8 * (THREADS as u64 + 2);
+    const EXPECTED: u64 = 2 * 8 * THREADS as u64;
+    let mut world = World::new(kernels, seed);
+    let boxes = world.each("box", STRIDE + 2 * EXPECTED, true);
+    let results = world.each("result", 64, false);
+    for (rank, bytes) in [PUT, EXPECTED].into_iter().enumerate() {
+        let arguments = Arguments::default()
+            .longs(&[boxes[rank], boxes[1 - rank], bytes, results[rank]])
+            .watch(world.watch, rank)
+            // The second round, whose payload is in the first slot, where it does not depend on the size.
+            .words(&[1, 1, u32::from(rank == 0), 1 - rank as u32]);
+        world.launch(rank, "symmem_latency_signal", 1, THREADS, arguments);
+    }
+    world.finish()?;
+    let time = world.machine.memory().read(results[1], 8);
+    if is_whole() && time != [0xff; 8] {
+        return Err(Error::Violation(format!(
+            "a rank that got a wrong payload says that it took {time:?} ns"
+        )));
+    }
+    Ok(())
+}
+
+/// Both ranks swap values with the same word: each value is found by one of them, or stays.
+fn exchanged_words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const SWAP: u32 = 3;
+    const TIMES: usize = 6;
+    let mut world = World::new(kernels, seed);
+    let bits = [32, 64][(seed / 3 % 2) as usize];
+    let word = world.each("shared word", 64, true)[0];
+    let results = world.each("results", 8 * TIMES as u64, false);
+    for time in 0..TIMES {
+        for (rank, base) in results.iter().enumerate() {
+            let result = base + 8 * time as u64;
+            let value = (1 + time * RANKS + rank) as u64;
+            let arguments = Arguments::default()
+                .longs(&[word, result, value, 0])
+                .words(&[SWAP, bits]);
+            world.launch(rank, "symmem_word_update", 1, 64, arguments);
+        }
+    }
+    world.finish()?;
+    let memory = world.machine.memory();
+    let places = results
+        .iter()
+        .flat_map(|base| (0..TIMES as u64).map(move |time| base + 8 * time));
+    let mut found: Vec<u8> = places
+        .chain([word])
+        .map(|place| memory.read(place, 1)[0])
+        .collect();
+    found.sort_unstable();
+    let all: Vec<u8> = (0..=(TIMES * RANKS) as u8).collect();
+    if is_whole() && found != all {
+        return Err(Error::Violation(format!(
+            "values were swapped, and {found:?} were found"
+        )));
     }
     Ok(())
 }
@@ -127,7 +199,7 @@ fn steps(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             .longs(&[world.signals[1 - rank], own + STRIDE, own + 2 * STRIDE])
             .words(&[0, 0])
             .longs(&[own, own + 3 * STRIDE])
-            .watch(world.abort, rank)
+            .watch(world.watch, rank)
             .words(&[0, 1 - rank as u32, 0, 0]);
         world.launch(rank, "symmem_step", 1, THREADS, arguments);
     };
@@ -159,7 +231,7 @@ fn words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let shared = world.each("shared words", 256, true)[0];
     let flags = world.signals.clone();
     let results = world.each("result", 256, false);
-    let abort = world.abort;
+    let watch = world.watch;
     let update = |world: &mut World, rank, word, result, operand, compare, how: [u32; 2]| {
         let arguments = Arguments::default()
             .longs(&[word, result, operand, compare])
@@ -188,7 +260,7 @@ fn words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let wait = |any: u32, value: u64, index: u64, condition: u32| {
             Arguments::default()
                 .longs(&[flags[rank], STRIDE, value, index])
-                .watch(abort, rank)
+                .watch(watch, rank)
                 .words(&[2, condition, any, 32])
         };
         world.launch(
@@ -247,7 +319,7 @@ fn swap(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let place = |of: usize, part: usize| data[of] + (part * PART + begin) as u64;
             world.copy(rank, data[rank], fresh[rank], PART * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&[place(rank, peer)], 0)
                 .table(&[place(peer, rank)], 0)
                 .table(&[bytes as u64], 0)
@@ -269,13 +341,7 @@ fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const USES_BEFORE: u32 = u32::MAX - 1;
     let mut world = World::new(kernels, seed);
     let slots = world.slots(PACKET_BYTES);
-    for slot in &slots {
-        for block in 0..BLOCKS as u64 {
-            let counters = u64::from(USES_BEFORE) << 32;
-            let place = slot + block * SLOT_BYTES;
-            world.machine.memory().write(place, &counters.to_le_bytes());
-        }
-    }
+    world.count_uses(&slots, USES_BEFORE);
     let mut expected = Vec::new();
     for (round, length) in [(0, 1000), (1, 2603), (2, 1000), (0, 1004), (1, 1000)]
         .into_iter()
@@ -297,7 +363,7 @@ fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     .collect()
             };
             let arguments = Arguments::default()
-                .group(world.abort, &slots, PACKET_BYTES, rank)
+                .group(world.watch, &slots, PACKET_BYTES, rank)
                 .table(&parts(data[rank]), 0)
                 .table(&parts(results[rank]), 0)
                 .table(&[length as u64; RANKS], 0)
@@ -332,7 +398,7 @@ fn reduce_scatter(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .collect();
             world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .reduce(&sources, &destinations, SHARE as u64 / 4, SUM_OF_U32);
             world.launch(rank, "symmem_reduce_u32", BLOCKS, THREADS, arguments);
             let all = sums(SHARE * RANKS, round);
@@ -349,7 +415,7 @@ fn abort(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
     let record = world.machine.memory().allocate("record", 64, true);
     let aborted = world.machine.memory().allocate("aborted", 64, true);
-    let abort = world.abort;
+    let abort = WatchWords::of(world.watch, 0).abort;
     let wait = Arguments::default()
         .longs(&[world.signals[0], 0])
         .longs(&[abort, record, aborted, 1 << 62])
@@ -381,7 +447,7 @@ fn barrier_of_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let mut peers = [0; WORLD];
         peers[NUMBERS[peer]] = words[peer] + NUMBERS[rank] as u64 * STRIDE;
         let arguments = Arguments::default()
-            .watch(world.abort, rank)
+            .watch(world.watch, rank)
             .longs(&[counters[rank], words[rank]])
             .table(&peers, 0)
             .words(&[WORLD as u32, 0]);
@@ -424,6 +490,30 @@ fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
     }
 }
 
+/// Three schedules of each purpose.
+#[test]
+fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
+    if !crate::installed() {
+        return;
+    }
+    for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
+        for target in Target::ALL {
+            let kernels = Kernels::load(scenario, target).unwrap();
+            for seed in 0..9 {
+                let run = (scenario.run)(&kernels, seed)
+                    .and_then(|()| interrupted(scenario, &kernels, seed));
+                if let Err(error) = run {
+                    panic!(
+                        "{} on {}, interrupted, seed {seed}: {error}",
+                        scenario.name,
+                        target.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
 macro_rules! protocols {
     ($($test:ident: $index:literal,)*) => {
         $(#[test]
@@ -443,4 +533,6 @@ protocols! {
     a_reduce_scatter_holds: 6,
     a_wait_that_is_aborted_holds: 7,
     a_barrier_of_many_holds: 8,
+    a_payload_that_is_wrong_is_reported: 9,
+    words_that_are_exchanged_keep_every_value: 10,
 }

@@ -34,7 +34,7 @@ pub fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 _ => OWN_ROW | data[rank],
             };
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&to_peer(token, NO_TOKEN), NO_TOKEN)
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)

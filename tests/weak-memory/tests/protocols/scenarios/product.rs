@@ -133,7 +133,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             world.meet(rank);
             let shard = if variant.by_columns { columns } else { rows };
             let arguments = Arguments::default()
-                .group(world.abort, &[0; RANKS], 0, rank)
+                .group(world.watch, &[0; RANKS], 0, rank)
                 .table(&shards, 0)
                 .table(&gathered, 0)
                 .table(&arrivals, 0)
