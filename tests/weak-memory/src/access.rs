@@ -209,6 +209,10 @@ impl Core {
                 },
             )?,
             Operation::Invalidate { level1, level2 } => {
+                let is_complete = |order| wave.pending.iter().all(|each| each.order != order);
+                if wave.found.is_some_and(is_complete) {
+                    wave.found = None;
+                }
                 self.memory.invalidate(wave.path, level1, level2);
             }
             Operation::ScalarLoad {
@@ -300,19 +304,24 @@ impl Core {
         pending.order = wave.issued;
         pending.instruction = wave.next - 1;
         self.look_for_races(wave, &pending)?;
+        if pending.reach.past_level1 && pending.registers.is_some() {
+            wave.found = Some(pending.order);
+        }
         wave.pending.push(pending);
         Ok(())
     }
 
     /// Fails if an access, which may happen now, races with one of another wave of the block.
     fn look_for_races(&mut self, wave: &Wave, pending: &Pending) -> Result<(), Fault> {
+        // On gfx90a, a store for the system looks like any other one to uncached memory. Those of words may be flags, such
+        // as that a wait gave up; nobody loads half a packet as data.
+        let is_gfx90a = wave.program.target == Target::Gfx90a;
         let kind = match pending.kind {
             Kind::Load { .. } if !pending.reach.past_level1 => Access::Load,
-            Kind::Store if !pending.reach.past_level2 => Access::Store,
+            Kind::Store if !pending.reach.past_level2 || is_gfx90a => Access::Store,
             _ => return Ok(()),
         };
-        // On gfx90a a store that tells, such as that a wait gave up, looks like any other.
-        let may_tell = wave.program.target == Target::Gfx90a;
+        let may_tell = is_gfx90a && pending.reach.past_level2 && pending.bytes < 8;
         for &(lane, address) in &pending.lanes {
             if !may_tell {
                 self.access(wave, Space::Global, (address, pending.bytes), kind)?;

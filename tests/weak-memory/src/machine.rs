@@ -25,7 +25,7 @@ use crate::banks::SharedAccesses;
 use crate::block::Block;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
-use crate::pending::{Dirtied, Kind};
+use crate::pending::{Dirtied, Kind, Pending};
 use crate::program::Program;
 use crate::random::Random;
 use crate::wave::{Busy, LANES, Registers, State, Wave};
@@ -102,6 +102,8 @@ const MOST_STEPS: u64 = 3_000_000;
 const BURST: u64 = 24;
 /// Most turns for which a rank is preferred and a wave stands still.
 const MOST_TURNS: u64 = 300;
+/// Kernels whose atomic operations acquire, although nothing follows in the kernel: users' kernels have the same.
+const ACQUIRING: [&str; 1] = ["symmem_word_update"];
 /// One of this many grids has a wave that begins late, and by how many steps at most.
 const LATE_GRIDS: u64 = 8;
 const MOST_LATE_STEPS: u64 = 30_000;
@@ -311,6 +313,20 @@ impl Machine {
     fn is_running(&self, rank: usize) -> bool {
         let mut waves = self.waves.iter();
         waves.any(|wave| wave.rank == rank && wave.state != State::Ended)
+    }
+
+    /// Whether a wave of a rank has stores to another rank of which only a part of the last one is missing.
+    pub fn is_torn(&self, rank: usize, other: usize) -> bool {
+        let goes_there = |each: &&Pending| {
+            let place = each.lanes.first();
+            let region = place.and_then(|(_, address)| self.core.memory.region(*address, 1));
+            each.kind == Kind::Store && region.is_some_and(|region| region.rank == Some(other))
+        };
+        let mut waves = self.waves.iter().filter(|wave| wave.rank == rank);
+        waves.any(|wave| {
+            let mut stores = wave.pending.iter().filter(goes_there);
+            stores.next().is_some_and(|first| first.torn) && stores.next().is_none()
+        })
     }
 
     /// Returns how many of a rank's grids have ended.
@@ -621,6 +637,12 @@ impl Machine {
         wave.next += 1;
         match instruction.operation {
             Operation::End => {
+                if wave.found.is_some() && ACQUIRING.contains(&program.name.as_str()) {
+                    return Err(Error::Violation(format!(
+                        "{} ends without an invalidation behind an operation on a word",
+                        place(wave, wave.next - 1)
+                    )));
+                }
                 wave.state = State::Ended;
                 self.release_block(index);
                 return Ok(false);

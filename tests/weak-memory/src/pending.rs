@@ -33,6 +33,8 @@ pub struct Pending {
     pub order: u64,
     /// The index of its instruction.
     pub instruction: usize,
+    /// Whether other lanes of the same store are complete.
+    pub torn: bool,
 }
 
 impl Default for Pending {
@@ -52,6 +54,7 @@ impl Default for Pending {
             number: 0,
             order: 0,
             instruction: 0,
+            torn: false,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Pending {
             lanes: self.lanes.split_off(lanes),
             data: self.data.split_off(lanes * self.bytes),
             registers: self.registers.clone(),
+            torn: true,
             ..*self
         }
     }

@@ -55,6 +55,8 @@ pub struct Wave {
     pub pending: Vec<Pending>,
     /// How many accesses it has issued.
     pub issued: u64,
+    /// The last access whose value may be a flag, with no invalidation behind it.
+    pub found: Option<u64>,
     /// Scalar loads and accesses to shared memory that have not been waited for, in order of issue.
     pub scalar_pending: VecDeque<Late>,
     /// How many accesses will still write each register.
@@ -88,6 +90,7 @@ impl Wave {
             condition: false,
             pending: Vec::new(),
             issued: 0,
+            found: None,
             scalar_pending: VecDeque::new(),
             busy_scalars: vec![0; 128],
             busy_vectors: vec![0; 256],

@@ -423,9 +423,17 @@ impl<'a> World<'a> {
         if self.machine.run_for(moment)? {
             return self.machine.run().map(|_| ());
         }
+        // Another moment is when a part of a message has arrived.
+        let torn = random.below(2) == 0;
+        let alone = torn || random.below(2) == 0;
+        while torn && !self.machine.is_torn(1, 0) && self.machine.steps() < moment + steps / 4 {
+            if self.machine.run_for(1)? {
+                break;
+            }
+        }
         self.give_up(0);
-        // Rank 1 may stand still meanwhile, with half of a message in flight.
-        self.machine.let_run((random.below(2) == 0).then_some(0));
+        // Rank 1 may stand still meanwhile.
+        self.machine.let_run(alone.then_some(0));
         while !self.machine.is_idle(0) && self.machine.steps() < moment + 1_000_000 {
             self.machine.run_for(100)?;
         }

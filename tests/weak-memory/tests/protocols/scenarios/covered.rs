@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub const SCENARIOS: [Scenario; 11] = [
+pub const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "unrolled put",
         kernels: &["symmem_copy_unrolled", "symmem_copy_vector", "symmem_wait"],
@@ -57,6 +57,16 @@ pub const SCENARIOS: [Scenario; 11] = [
         name: "exchanged words",
         kernels: &["symmem_word_update"],
         run: exchanged_words,
+    },
+    Scenario {
+        name: "fetched words",
+        kernels: &["symmem_word_update"],
+        run: fetched_words,
+    },
+    Scenario {
+        name: "lines of Lamport packets",
+        kernels: &[lamport::MOVES[1]],
+        run: lamport::lines,
     },
 ];
 
@@ -183,6 +193,38 @@ fn exchanged_words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     if is_whole() && found != all {
         return Err(Error::Violation(format!(
             "values were swapped, and {found:?} were found"
+        )));
+    }
+    Ok(())
+}
+
+/// Rank 0 counts in a word of its own, and rank 1 fetches the word now and then.
+fn fetched_words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const FETCH: u32 = 0;
+    const SET: u32 = 1;
+    const TIMES: u64 = 6;
+    let mut world = World::new(kernels, seed);
+    let bits = [32, 64][(seed / 3 % 2) as usize];
+    let word = world.each("shared word", 64, true)[0];
+    let results = world.each("results", 8 * TIMES, false)[1];
+    for time in 0..TIMES {
+        let update = |how: u32, result: u64, value: u64| {
+            Arguments::default()
+                .longs(&[word, result, value, 0])
+                .words(&[how, bits])
+        };
+        let set = update(SET, 0, time + 1);
+        world.launch(0, "symmem_word_update", 1, 64, set);
+        let fetch = update(FETCH, results + 8 * time, 0);
+        world.launch(1, "symmem_word_update", 1, 64, fetch);
+    }
+    world.finish()?;
+    let memory = world.machine.memory();
+    let places = (0..TIMES).map(|time| results + 8 * time);
+    let found: Vec<u8> = places.map(|place| memory.read(place, 1)[0]).collect();
+    if is_whole() && !found.is_sorted() {
+        return Err(Error::Violation(format!(
+            "a word counts, and {found:?} were found, one after the other"
         )));
     }
     Ok(())
@@ -535,4 +577,6 @@ protocols! {
     a_barrier_of_many_holds: 8,
     a_payload_that_is_wrong_is_reported: 9,
     words_that_are_exchanged_keep_every_value: 10,
+    words_that_are_fetched_hold: 11,
+    lines_of_lamport_packets_hold: 12,
 }

@@ -356,6 +356,23 @@ pub fn moves(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&inboxes.expected)
 }
 
+/// All-to-alls of one vector a thread: few stores, so that an interruption often comes between those of a line.
+pub fn lines(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    let mut world = World::new(kernels, seed);
+    let rows = BLOCKS * THREADS / 32;
+    let mut inboxes = Inboxes::new(&mut world, rows * PACKET_ROW);
+    for round in 0..2 {
+        let call = Move {
+            kernel: MOVES[1],
+            bytes: rows * DATA_ROW - 16 * round,
+            sender: EVERY_MEMBER,
+            receiver: EVERY_MEMBER,
+        };
+        inboxes.transfer(&mut world, round, &call);
+    }
+    world.run(&inboxes.expected)
+}
+
 /// Reduces, broadcasts or scatters, and gathers, in turn with calls between all ranks on the same inboxes. What a rank
 /// neither sends nor receives is an empty message.
 pub fn rooted(kernels: &Kernels, seed: u64) -> Result<(), Error> {
