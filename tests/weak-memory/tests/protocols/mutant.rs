@@ -23,7 +23,13 @@ fn the_named_kernels_are_judged() {
         .unwrap();
     let object = std::fs::read(&path).unwrap();
     let is_concerned = |scenario: &&Scenario| {
-        let mut kernels = scenario.kernels.iter();
+        let is_gemm = |kernel: &&&str| kernel.starts_with("symmem_gathered_gemm_");
+        // A GEMM takes as long as all others, and its copies and barriers have scenarios of their own.
+        let has_gemm = scenario.kernels.iter().any(|kernel| is_gemm(&kernel));
+        let mut kernels = scenario
+            .kernels
+            .iter()
+            .filter(|kernel| !has_gemm || is_gemm(kernel));
         kernels.any(|kernel| has_kernel(&object, kernel))
     };
     let all = SCENARIOS.iter().chain(&covered::SCENARIOS);

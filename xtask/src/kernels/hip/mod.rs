@@ -95,17 +95,10 @@ pub fn lint_code(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String
 }
 
 /// Returns what a code object does to memory, in order: accesses, waits, fences, barriers and branches, with their modifiers
-/// and without their registers. Code that only computes in another order has the same, and so has code that waits again
-/// before anything could have come in between.
+/// and without their registers. Code that only computes in another order has the same, and so has code that loads arguments,
+/// which nothing stores, in other pieces, or that waits again before anything could have come in between.
 pub fn order_of(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
-    const ORDERS: [&str; 6] = [
-        "s_memrealtime",
-        "s_barrier",
-        "buffer_",
-        "ds_",
-        "s_load",
-        "s_end",
-    ];
+    const ORDERS: [&str; 5] = ["s_memrealtime", "s_barrier", "buffer_", "ds_", "s_end"];
     let mut order = Vec::new();
     for function in disassemble(objdump, path, target)? {
         order.push(function.name.clone());
@@ -124,6 +117,10 @@ pub fn order_of(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>
                     order.push(format!("s_waitcnt {}", new.join(" ")));
                     waited.extend(new);
                 }
+                continue;
+            }
+            if each.mnemonic.starts_with("s_load") {
+                waited.clear();
                 continue;
             }
             let is_ordered = each.access().is_some()

@@ -1,5 +1,7 @@
 //! Protocols that mutants of the sources showed to be untested: see `cargo xtask kernels mutate`.
 
+use symmem_weak_memory::decode::decode;
+
 use super::*;
 
 pub const SCENARIOS: [Scenario; 13] = [
@@ -532,7 +534,7 @@ fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
     }
 }
 
-/// Three schedules of each purpose.
+/// Two schedules of each purpose for each scenario.
 #[test]
 fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
     if !crate::installed() {
@@ -541,7 +543,7 @@ fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
     for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
         for target in Target::ALL {
             let kernels = Kernels::load(scenario, target).unwrap();
-            for seed in 0..9 {
+            for seed in 0..6 {
                 let run = (scenario.run)(&kernels, seed)
                     .and_then(|()| interrupted(scenario, &kernels, seed));
                 if let Err(error) = run {
@@ -553,6 +555,38 @@ fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
                 }
             }
         }
+    }
+}
+
+/// A block that takes all votes as cast for it tells its peers that it has stored all, although one of its waits gave up.
+#[test]
+fn a_vote_that_is_not_counted_is_found_where_a_wait_gives_up() {
+    if !crate::installed() {
+        return;
+    }
+    let push = &super::SCENARIOS[6];
+    for target in Target::ALL {
+        let mut kernels = Kernels::load(push, target).unwrap();
+        let changed = kernels.plant("symmem_reduce_push_f32", |code, index| {
+            match code[index].operation {
+                Operation::SharedLoad { destination, .. } => {
+                    decode(&format!("v_mov_b32_e32 v{destination}, 1"), None)
+                }
+                _ => None,
+            }
+        });
+        assert!(changed > 0, "no vote in {}", target.name());
+        let found = (0..20).any(|seed| {
+            (push.run)(&kernels, seed).unwrap();
+            let found = interrupted(push, &kernels, seed);
+            found.is_err_and(|error| {
+                println!("{}, seed {seed}: {error}", target.name());
+                error
+                    .to_string()
+                    .contains("to another rank after a wait of the block gave up")
+            })
+        });
+        assert!(found, "{}", target.name());
     }
 }
 
