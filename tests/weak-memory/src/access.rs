@@ -313,17 +313,17 @@ impl Core {
 
     /// Fails if an access, which may happen now, races with one of another wave of the block.
     fn look_for_races(&mut self, wave: &Wave, pending: &Pending) -> Result<(), Fault> {
-        // On gfx90a, a store for the system looks like any other one to uncached memory. Those of words may be flags, such
-        // as that a wait gave up; nobody loads half a packet as data.
+        // On gfx90a, a store for the system looks like any other one.
         let is_gfx90a = wave.program.target == Target::Gfx90a;
         let kind = match pending.kind {
             Kind::Load { .. } if !pending.reach.past_level1 => Access::Load,
             Kind::Store if !pending.reach.past_level2 || is_gfx90a => Access::Store,
             _ => return Ok(()),
         };
-        let may_tell = is_gfx90a && pending.reach.past_level2 && pending.bytes < 8;
         for &(lane, address) in &pending.lanes {
-            if !may_tell {
+            let region = self.memory.region(address, 1);
+            let may_race = is_gfx90a && region.is_some_and(|region| region.loads_may_race);
+            if !may_race {
                 self.access(wave, Space::Global, (address, pending.bytes), kind)?;
             }
             if let Some(first) = pending.shared {

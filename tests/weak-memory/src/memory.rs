@@ -46,6 +46,8 @@ pub struct Region {
     pub uncached: bool,
     /// The rank whose memory it is, if that was said.
     pub rank: Option<usize>,
+    /// Whether a plain load may find a flag or not, as it comes.
+    pub loads_may_race: bool,
 }
 
 /// The caches that a wave's accesses go through.
@@ -147,8 +149,18 @@ impl Memory {
             bytes,
             uncached,
             rank: None,
+            loads_may_race: false,
         });
         base
+    }
+
+    /// Says that plain loads from the allocation at an address may race with stores that are atomic. Only gfx90a needs it,
+    /// where stores do not say whether they are.
+    pub fn let_loads_race(&mut self, base: u64) {
+        let mut regions = self.regions.iter_mut();
+        if let Some(region) = regions.find(|region| region.base == base) {
+            region.loads_may_race = true;
+        }
     }
 
     /// Says whose memory the newest allocation is.

@@ -4,7 +4,7 @@ use symmem_weak_memory::decode::decode;
 
 use super::*;
 
-pub const SCENARIOS: [Scenario; 13] = [
+pub const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "unrolled put",
         kernels: &["symmem_copy_unrolled", "symmem_copy_vector", "symmem_wait"],
@@ -69,6 +69,11 @@ pub const SCENARIOS: [Scenario; 13] = [
         name: "lines of Lamport packets",
         kernels: &[lamport::MOVES[1]],
         run: lamport::lines,
+    },
+    Scenario {
+        name: "exchange by many blocks",
+        kernels: &["symmem_copy_vector", "symmem_exchange"],
+        run: exchange::exchange_by_many,
     },
 ];
 
@@ -613,4 +618,5 @@ protocols! {
     words_that_are_exchanged_keep_every_value: 10,
     words_that_are_fetched_hold: 11,
     lines_of_lamport_packets_hold: 12,
+    an_exchange_by_many_blocks_holds: 13,
 }

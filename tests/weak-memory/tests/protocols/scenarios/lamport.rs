@@ -86,10 +86,15 @@ struct Inboxes {
 impl Inboxes {
     fn new(world: &mut World, part_bytes: usize) -> Self {
         let bytes = BUFFERS * (RANKS as u64 - 1) * part_bytes as u64;
+        let counters = world.each("counters", 16, true);
+        // A thread that comes late may find that a wait has given up.
+        for base in &counters {
+            world.machine.memory().let_loads_race(*base);
+        }
         Self {
             slots: world.slots(0),
             inboxes: world.each("inbox", bytes, true),
-            counters: world.each("counters", 16, true),
+            counters,
             part_bytes,
             norm: 0,
             expected: Vec::new(),
