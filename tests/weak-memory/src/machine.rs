@@ -100,12 +100,15 @@ const PURPOSES: [Purpose; 3] = [
 const MOST_STEPS: u64 = 3_000_000;
 /// Most instructions that a wave runs in one turn.
 const BURST: u64 = 24;
-/// Most turns for which a rank is preferred and a wave stands still.
+/// Most turns for which a rank is preferred and a wave stands still, as a rule.
 const MOST_TURNS: u64 = 300;
 /// Kernels whose atomic operations acquire, although nothing follows in the kernel: users' kernels have the same.
 const ACQUIRING: [&str; 1] = ["symmem_word_update"];
+/// How the names of kernels begin whose barriers tell no thread of another's wait: those of sums over rows. What threads
+/// then send is part of a call that fails at its receivers, too, since other packets never come.
+pub const NO_VOTES: &str = "symmem_reduce_norm_";
 /// One of this many grids has a wave that begins late, and by how many steps at most.
-const LATE_GRIDS: u64 = 8;
+const LATE_GRIDS: u64 = 4;
 const MOST_LATE_STEPS: u64 = 30_000;
 /// Nanoseconds per clock tick; the clock counts instructions.
 const TICK_NS: u32 = 10;
@@ -329,6 +332,11 @@ impl Machine {
         })
     }
 
+    /// Returns how many of a rank's grids have begun.
+    pub fn begun(&self, rank: usize) -> usize {
+        self.core.begun[rank]
+    }
+
     /// Returns how many of a rank's grids have ended.
     pub fn ended(&self, rank: usize) -> usize {
         self.core.begun[rank] - usize::from(self.is_running(rank))
@@ -500,6 +508,9 @@ impl Machine {
             self.favorite = random.below(self.streams.len() as u64) as usize;
             self.stalled = random.below(self.waves.len() as u64) as usize;
             self.turns = 1 + random.below(MOST_TURNS);
+            if random.below(16) == 0 {
+                self.turns *= 8;
+            }
         }
         self.turns -= 1;
         if random.below(1000) < self.purpose.evicts {
@@ -636,6 +647,11 @@ impl Machine {
         }
         wave.next += 1;
         match instruction.operation {
+            // A wave whose accesses are in flight mostly stays, so that others run beside them.
+            Operation::End if !wave.pending.is_empty() && self.core.random.below(32) != 0 => {
+                wave.next -= 1;
+                return Ok(false);
+            }
             Operation::End => {
                 if wave.found.is_some() && ACQUIRING.contains(&program.name.as_str()) {
                     return Err(Error::Violation(format!(

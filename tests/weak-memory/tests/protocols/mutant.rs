@@ -56,6 +56,6 @@ fn judge(scenario: &Scenario, target: Target, object: &[u8], seeds: u64) -> Resu
         has_kernel(object, kernel).then(|| Program::from_object(kernel, target, object))
     })?;
     (0..seeds).try_for_each(|seed| (scenario.run)(&kernels, seed))?;
-    (0..seeds.div_ceil(2)).try_for_each(|seed| interrupted(scenario, &kernels, seed))?;
+    (0..seeds).try_for_each(|seed| interrupted(scenario, &kernels, seed))?;
     (0..seeds.div_ceil(4)).try_for_each(|seed| alone(scenario, &kernels, seed))
 }
