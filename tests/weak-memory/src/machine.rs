@@ -579,7 +579,8 @@ impl Machine {
                 left = left.saturating_sub(weight);
                 found
             })
-        } else if waits && !free.is_empty() {
+        } else if waits && !free.is_empty() && self.core.random.below(8) == 0 {
+            // What is to be late is late for a wave that waits for it, too.
             Some(free[self.core.random.below(free.len() as u64) as usize])
         } else {
             None
