@@ -1,8 +1,8 @@
 //! Memory accesses: what happens at issue, and at completion.
 
 use crate::block::{Access, Space};
-use crate::machine::{Core, Fault};
-use crate::memory::Reach;
+use crate::machine::{Core, Fault, NO_VOTES};
+use crate::memory::{Reach, StoreNumber};
 use crate::operation::{Address, M0, Modifiers, Operation, Update};
 use crate::pending::{Dirtied, Kind, Pending};
 use crate::shared::outside;
@@ -93,7 +93,12 @@ impl Core {
             } => {
                 let registers = Registers::Vector(destination..destination + bytes.div_ceil(4));
                 let lanes = self.addresses(wave, address, modifiers, bytes)?;
-                wave.check(registers.clone())?;
+                let loads = wave.pending.iter().any(|each| {
+                    each.is_load() && each.shared.is_none() && each.writes_to(Some(&registers))
+                });
+                if !loads || wave.is_late(&registers) {
+                    wave.check(registers.clone())?;
+                }
                 let uncached = self.is_uncached(&lanes);
                 wave.mark(&registers, true);
                 self.push(
@@ -151,7 +156,13 @@ impl Core {
                     ..Pending::default()
                 };
                 self.complete_loads_before(wave, &pending)?;
-                pending.store = self.record(wave);
+                self.look_for_stores_after_giving_up(wave, &pending)?;
+                // On gfx90a, stores of words and halves of packets look alike whether they are atomic or not.
+                let plain = match wave.program.target {
+                    Target::Gfx90a => bytes > 8 || modifiers.slc,
+                    _ => !pending.reach.past_level2,
+                };
+                pending.store = self.record(wave, plain);
                 for (_, address) in &pending.lanes {
                     self.memory.issue(*address, bytes, pending.store);
                 }
@@ -174,7 +185,7 @@ impl Core {
                     wave.check(registers.clone())?;
                     wave.mark(registers, true);
                 }
-                let store = self.record(wave);
+                let store = self.record(wave, false);
                 let uncached = self.is_uncached(&lanes);
                 self.push(
                     wave,
@@ -198,6 +209,10 @@ impl Core {
                 },
             )?,
             Operation::Invalidate { level1, level2 } => {
+                let is_complete = |order| wave.pending.iter().all(|each| each.order != order);
+                if wave.found.is_some_and(is_complete) {
+                    wave.found = None;
+                }
                 self.memory.invalidate(wave.path, level1, level2);
             }
             Operation::ScalarLoad {
@@ -236,12 +251,41 @@ impl Core {
                 address,
                 offset,
             } => self.load_transposed(wave, destination, address, offset)?,
+            Operation::Permute {
+                destination,
+                address,
+                source,
+            } => self.permute(wave, destination, address, source)?,
             Operation::SharedStore { address, ref words } => {
                 self.store_shared(wave, address, words)?;
             }
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Fails if a block whose waves have met since a wait gave up stores to another rank: its kernel must return.
+    fn look_for_stores_after_giving_up(
+        &mut self,
+        wave: &Wave,
+        store: &Pending,
+    ) -> Result<(), Fault> {
+        let Some((_, address)) = store.lanes.first() else {
+            return Ok(());
+        };
+        let owner = self
+            .memory
+            .region(*address, 1)
+            .and_then(|region| region.rank);
+        let is_others =
+            owner.is_some_and(|rank| rank != wave.rank) && !wave.program.name.starts_with(NO_VOTES);
+        if is_others && !self.excused[wave.rank] && self.block(wave)?.knows_that_it_gave_up() {
+            return Err(Fault::Memory(format!(
+                "{}: a store to another rank after a wait of the block gave up",
+                self.memory.describe(*address)
+            )));
+        }
+        Ok(())
     }
 
     /// Completes the wave's loads of bytes that a store is about to change: they need not see it, though it is newer.
@@ -266,21 +310,26 @@ impl Core {
         pending.order = wave.issued;
         pending.instruction = wave.next - 1;
         self.look_for_races(wave, &pending)?;
+        if pending.reach.past_level1 && pending.registers.is_some() {
+            wave.found = Some(pending.order);
+        }
         wave.pending.push(pending);
         Ok(())
     }
 
     /// Fails if an access, which may happen now, races with one of another wave of the block.
     fn look_for_races(&mut self, wave: &Wave, pending: &Pending) -> Result<(), Fault> {
+        // On gfx90a, a store for the system looks like any other one.
+        let is_gfx90a = wave.program.target == Target::Gfx90a;
         let kind = match pending.kind {
             Kind::Load { .. } if !pending.reach.past_level1 => Access::Load,
-            Kind::Store if !pending.reach.past_level2 => Access::Store,
+            Kind::Store if !pending.reach.past_level2 || is_gfx90a => Access::Store,
             _ => return Ok(()),
         };
-        // On gfx90a a store that tells, such as that a wait gave up, looks like any other.
-        let may_tell = wave.program.target == Target::Gfx90a;
         for &(lane, address) in &pending.lanes {
-            if !may_tell {
+            let region = self.memory.region(address, 1);
+            let may_race = is_gfx90a && region.is_some_and(|region| region.loads_may_race);
+            if !may_race {
                 self.access(wave, Space::Global, (address, pending.bytes), kind)?;
             }
             if let Some(first) = pending.shared {
@@ -371,16 +420,25 @@ impl Core {
         };
         let mut bytes = [0; 16];
         for (lane, address) in &pending.lanes {
-            let stale = self.memory.load(
+            let (stale, stores) = self.memory.load(
                 wave.path,
                 pending.reach,
                 *address,
                 &mut bytes[..pending.bytes],
                 &mut self.random,
             );
+            if pending.reach.past_level1 {
+                self.look_for_plain_stores(wave, *address, &stores[..pending.bytes])?;
+                if self.watched.contains(address)
+                    && bytes[..pending.bytes] != [0; 16][..pending.bytes]
+                {
+                    self.block(wave)?.give_up();
+                }
+            }
             // A load that bypasses the level 1 cache polls, and is expected to see old values.
             if let Some(stale) = stale
                 && !pending.reach.past_level1
+                && !self.excused[wave.rank]
             {
                 return Err(Fault::Stale {
                     lane: *lane,
@@ -408,6 +466,27 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Fails if a poll sees what a plain store wrote, unless a block barrier or the end of a grid is between them: the
+    /// store may have been only half there, or never come.
+    fn look_for_plain_stores(
+        &mut self,
+        wave: &Wave,
+        address: u64,
+        stores: &[StoreNumber],
+    ) -> Result<(), Fault> {
+        let since = self.block(wave)?.since_barrier();
+        let plain = stores
+            .iter()
+            .find(|store| self.is_plain(**store, wave, since));
+        plain.map_or(Ok(()), |store| {
+            Err(Fault::Memory(format!(
+                "{}: a load that polls sees a plain store, {}",
+                self.memory.describe(address),
+                self.story(*store)
+            )))
+        })
     }
 
     fn complete_atomic(&mut self, wave: &mut Wave, pending: &Pending, update: Update) {

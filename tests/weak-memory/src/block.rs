@@ -46,6 +46,8 @@ pub struct Block {
     /// memory by wave also by its last poll.
     since_barrier: u32,
     since_poll: Vec<u32>,
+    /// The epoch of the first wait that gave up.
+    gave_up: Option<u32>,
     words_of_shared: Vec<Word>,
     words: HashMap<u64, Word>,
 }
@@ -58,8 +60,24 @@ impl Block {
             epoch: 1,
             since_barrier: 1,
             since_poll: Vec::new(),
+            gave_up: None,
             words: HashMap::new(),
         }
+    }
+
+    /// The epoch that its last barrier began.
+    pub fn since_barrier(&self) -> u32 {
+        self.since_barrier
+    }
+
+    /// A wave has found that its waits give up.
+    pub fn give_up(&mut self) {
+        self.gave_up.get_or_insert(self.epoch);
+    }
+
+    /// Whether all waves know that a wait gave up: they have met since.
+    pub fn knows_that_it_gave_up(&self) -> bool {
+        self.gave_up.is_some_and(|epoch| epoch < self.since_barrier)
     }
 
     /// All waves have come to a barrier.

@@ -14,8 +14,12 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
         return Some(operation);
     }
     if mnemonic == "ds_bpermute_b32" {
-        // Lanes exchange numbers for sums over a row, on paths that no test runs.
-        return Some(Operation::Unmodeled);
+        let vector = |index: usize| register(operands.get(index)?, 'v');
+        return modifiers.is_empty().then_some(Operation::Permute {
+            destination: vector(0)?,
+            address: vector(1)?,
+            source: vector(2)?,
+        });
     }
     if mnemonic.starts_with("global_") || mnemonic.starts_with("ds_") {
         return access(mnemonic, &operands, &modifiers);
@@ -36,10 +40,15 @@ pub fn decode(text: &str, target: Option<usize>) -> Option<Operation> {
     let operands = operands
         .iter()
         .map(|each| operand(each).or_else(|| number(each)));
-    let operands: Option<Vec<Operand>> = operands.collect();
+    let operands: Vec<Option<Operand>> = operands.collect();
+    let first = operands.first().copied().flatten();
+    let operands: Option<Vec<Operand>> = operands.into_iter().collect();
     operands
         .and_then(known)
-        .or(is_floating(mnemonic).then_some(Operation::Unmodeled))
+        .or(is_floating(mnemonic).then_some(Operation::Unmodeled {
+            destination: first,
+            wide: mnemonic.starts_with("v_pk_") && mnemonic.ends_with("_f32"),
+        }))
 }
 
 /// Whether an instruction computes in floating point. Kernels contain many of these on paths that no test runs.
@@ -449,7 +458,12 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         match word.split_once(':')? {
             ("src0_sel", "DWORD") | ("src1_sel", "DWORD") | ("dst_sel", "DWORD") => {}
             // A byte among results of 8 bits, on paths that no test runs.
-            ("dst_sel", _) => return Some(Operation::Unmodeled),
+            ("dst_sel", _) => {
+                return Some(Operation::Unmodeled {
+                    destination: None,
+                    wide: false,
+                });
+            }
             ("dst_unused", "UNUSED_PAD") => {}
             ("src0_sel", value) => parts[0] = Some(part(value)?),
             ("src1_sel", value) => parts[1] = Some(part(value)?),

@@ -9,6 +9,8 @@
 //!   after the store that it needs and before the next one;
 //! - a register that is used before the load or atomic that writes it has been waited for;
 //! - an access of a wave that races with one of another wave of its block: see [`block`](crate::block);
+//! - a load that polls and sees a store which is not atomic, without a barrier or the end of a kernel between them;
+//! - a store to another rank's memory after a wait of the block gave up and all its waves met;
 //! - an access outside all allocations;
 //! - a run that does not end.
 
@@ -23,7 +25,7 @@ use crate::banks::SharedAccesses;
 use crate::block::Block;
 use crate::memory::{Memory, Path, Stale, StoreNumber};
 use crate::operation::Operation;
-use crate::pending::{Dirtied, Kind};
+use crate::pending::{Dirtied, Kind, Pending};
 use crate::program::Program;
 use crate::random::Random;
 use crate::wave::{Busy, LANES, Registers, State, Wave};
@@ -98,8 +100,16 @@ const PURPOSES: [Purpose; 3] = [
 const MOST_STEPS: u64 = 3_000_000;
 /// Most instructions that a wave runs in one turn.
 const BURST: u64 = 24;
-/// Most turns for which a rank is preferred and a wave stands still.
+/// Most turns for which a rank is preferred and a wave stands still, as a rule.
 const MOST_TURNS: u64 = 300;
+/// Kernels whose atomic operations acquire, although nothing follows in the kernel: users' kernels have the same.
+const ACQUIRING: [&str; 1] = ["symmem_word_update"];
+/// How the names of kernels begin whose barriers tell no thread of another's wait: those of sums over rows. What threads
+/// then send is part of a call that fails at its receivers, too, since other packets never come.
+pub const NO_VOTES: &str = "symmem_reduce_norm_";
+/// One of this many grids has a wave that begins late, and by how many steps at most.
+const LATE_GRIDS: u64 = 4;
+const MOST_LATE_STEPS: u64 = 30_000;
 /// Nanoseconds per clock tick; the clock counts instructions.
 const TICK_NS: u32 = 10;
 
@@ -114,26 +124,61 @@ pub struct Core {
     pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
     /// Clocks of accesses to shared memory.
     pub shared_accesses: SharedAccesses,
-    /// A description of each store's issue.
-    stores: Vec<String>,
+    stores: Vec<Issued>,
+    /// The number of grids that each rank has begun.
+    pub begun: Vec<usize>,
+    /// See [`Machine::excuse`].
+    pub excused: Vec<bool>,
+    /// See [`Machine::watch`].
+    pub watched: std::ops::Range<u64>,
+}
+
+/// A store's issue.
+struct Issued {
+    what: String,
+    rank: usize,
+    grid: usize,
+    block: usize,
+    /// The epoch of its block.
+    since_barrier: u32,
+    /// Whether it is not atomic.
+    plain: bool,
 }
 
 impl Core {
     /// Numbers a store.
-    pub fn record(&mut self, wave: &Wave) -> StoreNumber {
+    pub fn record(&mut self, wave: &Wave, plain: bool) -> StoreNumber {
         let step = self.memory.now;
-        self.stores.push(format!(
-            "{} issued in step {step}",
-            place(wave, wave.next - 1)
-        ));
+        let block = self.blocks.get(&(wave.rank, wave.block));
+        self.stores.push(Issued {
+            what: format!("{} issued in step {step}", place(wave, wave.next - 1)),
+            rank: wave.rank,
+            grid: self.begun[wave.rank],
+            block: wave.block,
+            since_barrier: block.map_or(0, Block::since_barrier),
+            plain,
+        });
         self.stores.len() as StoreNumber
     }
 
-    fn story(&self, store: StoreNumber) -> String {
+    pub fn story(&self, store: StoreNumber) -> String {
         match (store as usize).checked_sub(1) {
             None => "the host's initial value".to_owned(),
-            Some(index) => format!("store {store} ({})", self.stores[index]),
+            Some(index) => format!("store {store} ({})", self.stores[index].what),
         }
+    }
+
+    /// Whether a store is not atomic, and neither the end of its grid nor a barrier of its block comes before what a wave
+    /// does whose block's last barrier began an epoch.
+    pub fn is_plain(&self, store: StoreNumber, wave: &Wave, since_barrier: u32) -> bool {
+        let Some(index) = (store as usize).checked_sub(1) else {
+            return false;
+        };
+        let store = &self.stores[index];
+        let is_ordered = store.rank == wave.rank
+            && (store.grid != self.begun[wave.rank]
+                || store.block == wave.block && store.since_barrier < since_barrier);
+        store.plain && !is_ordered
     }
 }
 
@@ -150,6 +195,14 @@ fn place(wave: &Wave, instruction: usize) -> String {
     }
 }
 
+/// A word that the host polls, and what it then reads.
+struct Poll {
+    word: u64,
+    value: u32,
+    range: std::ops::Range<u64>,
+    seen: Option<Vec<u8>>,
+}
+
 /// The ranks.
 pub struct Machine {
     core: Core,
@@ -157,10 +210,17 @@ pub struct Machine {
     dies_per_rank: usize,
     streams: Vec<VecDeque<Grid>>,
     waves: Vec<Wave>,
+    polls: Vec<Poll>,
     /// The rank that runs first, the wave that stands still, and for how many turns.
     favorite: usize,
     stalled: usize,
     turns: u64,
+    /// A wave that begins late, by rank, block and number, and in which step.
+    late: Option<((usize, usize, usize), u64)>,
+    /// Whether results of floating point may be anything.
+    any_numbers: bool,
+    /// The only rank that runs, if not all do.
+    alone: Option<usize>,
 }
 
 impl Machine {
@@ -180,14 +240,21 @@ impl Machine {
                 dirtied: HashMap::new(),
                 shared_accesses: SharedAccesses::new(),
                 stores: Vec::new(),
+                begun: vec![0; ranks],
+                excused: vec![false; ranks],
+                watched: 0..0,
             },
             purpose,
             dies_per_rank,
             streams: vec![VecDeque::new(); ranks],
             waves: Vec::new(),
+            polls: Vec::new(),
             favorite: 0,
             stalled: 0,
             turns: 0,
+            late: None,
+            any_numbers: false,
+            alone: None,
         }
     }
 
@@ -212,17 +279,8 @@ impl Machine {
     /// [`Error::Violation`] and [`Error::Hang`]; see the module.
     pub fn run(&mut self) -> Result<u64, Error> {
         let begin = self.core.memory.now;
-        loop {
-            self.begin_grids()?;
-            if self.waves.iter().all(|wave| wave.state == State::Ended)
-                && self.streams.iter().all(VecDeque::is_empty)
-            {
-                break;
-            }
-            self.turn()?;
-            if self.core.memory.now - begin > MOST_STEPS {
-                return Err(self.hang());
-            }
+        if !self.run_for(MOST_STEPS)? {
+            return Err(self.hang());
         }
         for rank in 0..self.streams.len() {
             self.end_grid(rank)?;
@@ -230,11 +288,133 @@ impl Machine {
         Ok(self.core.memory.now - begin)
     }
 
+    /// Runs for a number of steps, or until all grids have ended, and returns whether they have. Only [`Self::run`] then
+    /// writes back what they stored.
+    ///
+    /// # Errors
+    /// [`Error::Violation`]; see the module.
+    pub fn run_for(&mut self, steps: u64) -> Result<bool, Error> {
+        let begin = self.core.memory.now;
+        loop {
+            self.begin_grids()?;
+            if (0..self.streams.len()).all(|rank| self.is_idle(rank)) {
+                return Ok(true);
+            }
+            self.turn()?;
+            self.observe();
+            if self.core.memory.now - begin > steps {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether a rank's grids have all ended.
+    pub fn is_idle(&self, rank: usize) -> bool {
+        self.streams[rank].is_empty() && !self.is_running(rank)
+    }
+
+    fn is_running(&self, rank: usize) -> bool {
+        let mut waves = self.waves.iter();
+        waves.any(|wave| wave.rank == rank && wave.state != State::Ended)
+    }
+
+    /// Whether a wave of a rank has stores to another rank of which only a part of the last one is missing.
+    pub fn is_torn(&self, rank: usize, other: usize) -> bool {
+        let goes_there = |each: &&Pending| {
+            let place = each.lanes.first();
+            let region = place.and_then(|(_, address)| self.core.memory.region(*address, 1));
+            each.kind == Kind::Store && region.is_some_and(|region| region.rank == Some(other))
+        };
+        let mut waves = self.waves.iter().filter(|wave| wave.rank == rank);
+        waves.any(|wave| {
+            let mut stores = wave.pending.iter().filter(goes_there);
+            stores.next().is_some_and(|first| first.torn) && stores.next().is_none()
+        })
+    }
+
+    /// Returns how many of a rank's grids have begun.
+    pub fn begun(&self, rank: usize) -> usize {
+        self.core.begun[rank]
+    }
+
+    /// Returns how many of a rank's grids have ended.
+    pub fn ended(&self, rank: usize) -> usize {
+        self.core.begun[rank] - usize::from(self.is_running(rank))
+    }
+
+    /// Returns the steps of all runs so far.
+    pub fn steps(&self) -> u64 {
+        self.core.memory.now
+    }
+
+    /// Lets a rank load what is not there: its call has failed, and its results are undefined.
+    pub fn excuse(&mut self, rank: usize) {
+        self.core.excused[rank] = true;
+    }
+
+    /// Names the addresses of words that abort: a wait that finds one set gives up.
+    pub fn watch(&mut self, words: std::ops::Range<u64>) {
+        self.core.watched = words;
+    }
+
+    /// Lets floating point that is not modeled have any results: no run may depend on them.
+    pub fn let_numbers_be_anything(&mut self) {
+        self.any_numbers = true;
+    }
+
+    /// Lets only one rank run, or all.
+    pub fn let_run(&mut self, rank: Option<usize>) {
+        self.alone = rank;
+    }
+
+    /// Takes the grids that have not begun out of a rank's stream.
+    pub fn cancel(&mut self, rank: usize) {
+        self.streams[rank].clear();
+    }
+
+    /// Lets the host poll a word until it has a value, and then read the bytes around it, which must not change any more.
+    pub fn poll(&mut self, word: u64, value: u32, range: std::ops::Range<u64>) {
+        self.polls.push(Poll {
+            word,
+            value,
+            range,
+            seen: None,
+        });
+    }
+
+    fn observe(&mut self) {
+        for poll in self.polls.iter_mut().filter(|poll| poll.seen.is_none()) {
+            let memory = &self.core.memory;
+            if memory.read(poll.word, 4) == poll.value.to_le_bytes() {
+                let bytes = poll.range.end - poll.range.start;
+                poll.seen = Some(memory.read(poll.range.start, bytes as usize));
+            }
+        }
+    }
+
+    /// Fails if what the host read behind a word that it had polled was not there yet.
+    ///
+    /// # Errors
+    /// [`Error::Violation`]
+    pub fn check_polls(&self) -> Result<(), Error> {
+        for poll in &self.polls {
+            let Some(seen) = &poll.seen else { continue };
+            let last = self.core.memory.read(poll.range.start, seen.len());
+            if let Some(at) = (0..last.len()).find(|at| seen[*at] != last[*at]) {
+                return Err(Error::Violation(format!(
+                    "the host polls {} and then reads {}, which changes later",
+                    self.core.memory.describe(poll.word),
+                    self.core.memory.describe(poll.range.start + at as u64)
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Begins a rank's next grid if all waves of the previous grid have ended.
     fn begin_grids(&mut self) -> Result<(), Error> {
         for rank in 0..self.streams.len() {
-            let runs = |wave: &Wave| wave.rank == rank && wave.state != State::Ended;
-            if self.streams[rank].is_empty() || self.waves.iter().any(runs) {
+            if self.streams[rank].is_empty() || self.is_running(rank) {
                 continue;
             }
             self.end_grid(rank)?;
@@ -267,6 +447,7 @@ impl Machine {
     }
 
     fn begin_grid(&mut self, rank: usize, grid: &Grid) {
+        self.core.begun[rank] += 1;
         let memory = &mut self.core.memory;
         memory.now += 1;
         let launch = Launch {
@@ -311,6 +492,13 @@ impl Machine {
                     .push(Wave::new(program, who, path, threads, arguments));
             }
         }
+        let random = &mut self.core.random;
+        if random.below(LATE_GRIDS) == 0 {
+            let block = random.below(grid.blocks as u64) as usize;
+            let number = random.below(grid.threads.div_ceil(LANES) as u64) as usize;
+            let step = self.core.memory.now + random.below(MOST_LATE_STEPS);
+            self.late = Some(((rank, block, number), step));
+        }
     }
 
     fn turn(&mut self) -> Result<(), Error> {
@@ -320,6 +508,9 @@ impl Machine {
             self.favorite = random.below(self.streams.len() as u64) as usize;
             self.stalled = random.below(self.waves.len() as u64) as usize;
             self.turns = 1 + random.below(MOST_TURNS);
+            if random.below(16) == 0 {
+                self.turns *= 8;
+            }
         }
         self.turns -= 1;
         if random.below(1000) < self.purpose.evicts {
@@ -335,6 +526,13 @@ impl Machine {
             index = self.core.random.below(self.waves.len() as u64) as usize;
         }
         if index == self.stalled && self.core.random.below(32) != 0 {
+            return Ok(());
+        }
+        let wave = &self.waves[index];
+        let stands_still = self.late.is_some_and(|(late, step)| {
+            late == (wave.rank, wave.block, wave.number) && self.core.memory.now < step
+        });
+        if stands_still || self.alone.is_some_and(|rank| rank != wave.rank) {
             return Ok(());
         }
         if self.core.random.below(100) < self.purpose.completes {
@@ -381,15 +579,31 @@ impl Machine {
                 left = left.saturating_sub(weight);
                 found
             })
-        } else if waits && !free.is_empty() {
+        } else if waits && !free.is_empty() && self.core.random.below(8) == 0 {
+            // What is to be late is late for a wave that waits for it, too.
             Some(free[self.core.random.below(free.len() as u64) as usize])
         } else {
             None
         };
         match chosen {
-            Some(chosen) => self.complete(index, chosen),
+            Some(chosen) => {
+                self.tear(index, chosen);
+                self.complete(index, chosen)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Splits some stores of a wave in two, of which the second completes later: the lanes' stores need not arrive together.
+    fn tear(&mut self, index: usize, chosen: usize) {
+        let pending = &mut self.waves[index].pending;
+        let lanes = pending[chosen].lanes.len() as u64;
+        if pending[chosen].kind != Kind::Store || lanes < 2 || self.core.random.below(4) != 0 {
+            return;
+        }
+        let first = 1 + self.core.random.below(lanes - 1) as usize;
+        let rest = pending[chosen].split(first);
+        pending.insert(chosen + 1, rest);
     }
 
     fn complete(&mut self, index: usize, chosen: usize) -> Result<(), Error> {
@@ -434,7 +648,18 @@ impl Machine {
         }
         wave.next += 1;
         match instruction.operation {
+            // A wave whose accesses are in flight mostly stays, so that others run beside them.
+            Operation::End if !wave.pending.is_empty() && self.core.random.below(32) != 0 => {
+                wave.next -= 1;
+                return Ok(false);
+            }
             Operation::End => {
+                if wave.found.is_some() && ACQUIRING.contains(&program.name.as_str()) {
+                    return Err(Error::Violation(format!(
+                        "{} ends without an invalidation behind an operation on a word",
+                        place(wave, wave.next - 1)
+                    )));
+                }
                 wave.state = State::Ended;
                 self.release_block(index);
                 return Ok(false);
@@ -445,7 +670,14 @@ impl Machine {
                 return Ok(false);
             }
             Operation::Sleep => return Ok(false),
-            Operation::Unmodeled => {
+            Operation::Unmodeled { destination, wide }
+                if self.any_numbers && destination.is_some() =>
+            {
+                let result = wave.put_any(destination, wide);
+                result.map_err(|busy| self.explain(index, &busy.into()))?;
+                return Ok(true);
+            }
+            Operation::Unmodeled { .. } => {
                 return Err(Error::Instruction {
                     kernel: program.name.clone(),
                     offset: instruction.offset,

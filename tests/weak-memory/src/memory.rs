@@ -44,6 +44,10 @@ pub struct Region {
     pub bytes: u64,
     /// Whether no level 2 caches it on gfx90a, as is needed for signals.
     pub uncached: bool,
+    /// The rank whose memory it is, if that was said.
+    pub rank: Option<usize>,
+    /// Whether a plain load may find a flag or not, as it comes.
+    pub loads_may_race: bool,
 }
 
 /// The caches that a wave's accesses go through.
@@ -144,8 +148,26 @@ impl Memory {
             base,
             bytes,
             uncached,
+            rank: None,
+            loads_may_race: false,
         });
         base
+    }
+
+    /// Says that plain loads from the allocation at an address may race with stores that are atomic. Only gfx90a needs it,
+    /// where stores do not say whether they are.
+    pub fn let_loads_race(&mut self, base: u64) {
+        let mut regions = self.regions.iter_mut();
+        if let Some(region) = regions.find(|region| region.base == base) {
+            region.loads_may_race = true;
+        }
+    }
+
+    /// Says whose memory the newest allocation is.
+    pub fn belongs_to(&mut self, rank: usize) {
+        if let Some(last) = self.regions.last_mut() {
+            last.rank = Some(rank);
+        }
     }
 
     /// Returns the allocation that contains a range.
@@ -305,7 +327,7 @@ impl Memory {
         }
     }
 
-    /// Reads bytes, and returns one of them that is not the newest, if any.
+    /// Reads at most 16 bytes. Returns one of them that is not the newest, if any, and the store that each is from.
     pub fn load(
         &mut self,
         path: Path,
@@ -313,11 +335,13 @@ impl Memory {
         address: u64,
         bytes: &mut [u8],
         random: &mut Random,
-    ) -> Option<Stale> {
+    ) -> (Option<Stale>, [StoreNumber; 16]) {
         let mut stale = None;
+        let mut stores = [0; 16];
         for (line, first, offset, length) in parts(address, bytes.len()) {
             let content = self.line(path, reach, line, random);
             bytes[offset..offset + length].copy_from_slice(&content.bytes[first..first + length]);
+            stores[offset..offset + length].copy_from_slice(&content.stores[first..first + length]);
             let newest = self
                 .newest
                 .get(&line)
@@ -336,7 +360,7 @@ impl Memory {
                 });
             }
         }
-        stale
+        (stale, stores)
     }
 
     /// Returns a line as a load sees it.

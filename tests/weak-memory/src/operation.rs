@@ -179,6 +179,16 @@ pub enum Operation {
         level1: bool,
         level2: bool,
     },
-    /// Floating point that is not modeled: an error if a wave executes it.
-    Unmodeled,
+    /// Exchanges words between the lanes of a wave: each gets the word of the lane that its address names.
+    Permute {
+        destination: usize,
+        address: usize,
+        source: usize,
+    },
+    /// Floating point that is not modeled: an error if a wave executes it, unless its results may be anything.
+    Unmodeled {
+        /// The first register of the result, if the operand was understood.
+        destination: Option<Operand>,
+        wide: bool,
+    },
 }

@@ -33,6 +33,8 @@ pub struct Pending {
     pub order: u64,
     /// The index of its instruction.
     pub instruction: usize,
+    /// Whether other lanes of the same store are complete.
+    pub torn: bool,
 }
 
 impl Default for Pending {
@@ -52,6 +54,7 @@ impl Default for Pending {
             number: 0,
             order: 0,
             instruction: 0,
+            torn: false,
         }
     }
 }
@@ -63,8 +66,12 @@ impl Pending {
             // A write-back covers its wave's earlier stores.
             return !self.is_load();
         }
-        if matches!(self.kind, Kind::WriteBack { .. }) || (self.is_load() && later.is_load()) {
+        if matches!(self.kind, Kind::WriteBack { .. }) {
             return false;
+        }
+        if self.is_load() && later.is_load() {
+            // Loads return in order, of which code makes use that loads again what it has not used.
+            return self.writes_to(later.registers.as_ref());
         }
         // A wave's accesses to the same byte stay in order.
         self.meets(later)
@@ -72,6 +79,27 @@ impl Pending {
 
     pub fn is_load(&self) -> bool {
         matches!(self.kind, Kind::Load { .. })
+    }
+
+    /// Whether it will write one of these registers.
+    pub fn writes_to(&self, registers: Option<&Registers>) -> bool {
+        match (&self.registers, registers) {
+            (Some(Registers::Vector(own)), Some(Registers::Vector(other))) => {
+                own.start < other.end && other.start < own.end
+            }
+            _ => false,
+        }
+    }
+
+    /// Splits a store in two: this one keeps the first lanes, the other one has the rest.
+    pub fn split(&mut self, lanes: usize) -> Self {
+        Self {
+            lanes: self.lanes.split_off(lanes),
+            data: self.data.split_off(lanes * self.bytes),
+            registers: self.registers.clone(),
+            torn: true,
+            ..*self
+        }
     }
 
     /// Whether both access a byte.

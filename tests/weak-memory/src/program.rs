@@ -268,7 +268,10 @@ mod tests {
     fn floating_point_that_is_not_modeled_is_kept_for_whoever_comes_to_it() {
         let text = "\tv_rcp_f32_e32 v0, v1 // 000000001000: 7E004501\n";
         let instructions = parse(text, "kernel").unwrap();
-        assert!(matches!(instructions[0].operation, Operation::Unmodeled));
+        assert!(matches!(
+            instructions[0].operation,
+            Operation::Unmodeled { .. }
+        ));
     }
 
     #[test]

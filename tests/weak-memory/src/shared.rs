@@ -62,6 +62,30 @@ impl Core {
         Ok(())
     }
 
+    /// Gives each lane the word of the lane that its address names; inactive lanes have zero.
+    pub fn permute(
+        &mut self,
+        wave: &mut Wave,
+        destination: usize,
+        address: usize,
+        source: usize,
+    ) -> Result<(), Fault> {
+        for register in [address, source, destination] {
+            wave.check(Registers::Vector(register..register + 1))?;
+        }
+        let mut words = [0; LANES];
+        for lane in wave.lanes() {
+            words[lane] = wave.vectors[source][lane];
+        }
+        let places = wave.vectors[address];
+        for lane in wave.lanes() {
+            wave.vectors[destination][lane] = words[places[lane] as usize / 4 % LANES];
+        }
+        let registers = Registers::Vector(destination..destination + 1);
+        wave.mark(&registers, true);
+        self.begin_shared(wave, registers, Vec::new(), Access::Load)
+    }
+
     /// Stores registers to shared memory, each at its offset from a lane's address.
     pub fn store_shared(
         &mut self,

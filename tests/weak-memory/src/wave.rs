@@ -55,6 +55,8 @@ pub struct Wave {
     pub pending: Vec<Pending>,
     /// How many accesses it has issued.
     pub issued: u64,
+    /// The last access whose value may be a flag, with no invalidation behind it.
+    pub found: Option<u64>,
     /// Scalar loads and accesses to shared memory that have not been waited for, in order of issue.
     pub scalar_pending: VecDeque<Late>,
     /// How many accesses will still write each register.
@@ -88,6 +90,7 @@ impl Wave {
             condition: false,
             pending: Vec::new(),
             issued: 0,
+            found: None,
             scalar_pending: VecDeque::new(),
             busy_scalars: vec![0; 128],
             busy_vectors: vec![0; 256],
@@ -127,6 +130,19 @@ impl Wave {
         } else {
             Err(registers)
         }
+    }
+
+    /// Whether an access to shared memory will still write one of these registers.
+    pub fn is_late(&self, registers: &Registers) -> bool {
+        let Registers::Vector(range) = registers else {
+            return false;
+        };
+        self.scalar_pending
+            .iter()
+            .any(|late| match &late.registers {
+                Registers::Vector(other) => other.start < range.end && range.start < other.end,
+                Registers::Scalar(_) => false,
+            })
     }
 
     pub fn exec(&self) -> u64 {
@@ -218,6 +234,27 @@ impl Wave {
                 let sum = products.fold(sum, |sum, product| sum + product);
                 self.vectors[destination + element][lane] = sum.to_bits();
             }
+        }
+        Ok(())
+    }
+
+    /// Puts any value where a result goes: here, ones; a condition holds nowhere.
+    pub fn put_any(&mut self, destination: Option<Operand>, wide: bool) -> Result<(), Busy> {
+        match destination {
+            Some(Operand::Vector(first)) => {
+                let registers = first..first + 1 + usize::from(wide);
+                self.check(Registers::Vector(registers.clone()))?;
+                for register in registers {
+                    for lane in self.lanes() {
+                        self.vectors[register][lane] = 1f32.to_bits();
+                    }
+                }
+            }
+            Some(Operand::Scalar(first)) => {
+                self.check(Registers::Scalar(first..first + 2))?;
+                self.put_scalar(first, 0, true);
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -6,6 +6,31 @@ const MOST_RANKS: usize = 72;
 /// Longer than any run, in nanoseconds.
 const DEADLINE_NS: u64 = 1 << 62;
 
+/// What a rank's waits watch: addresses in its part of one allocation.
+pub struct WatchWords {
+    pub abort: u64,
+    pub record: u64,
+    /// In device memory: whether a wait has seen the abort word.
+    pub aborted: u64,
+}
+
+impl WatchWords {
+    /// Bytes of all ranks' words.
+    pub const BYTES: u64 = 2 * Self::STRIDE;
+    /// Bytes of a `WaitRecord`.
+    pub const RECORD_BYTES: u64 = 40;
+    const STRIDE: u64 = 1024;
+
+    pub fn of(base: u64, rank: usize) -> Self {
+        let own = base + rank as u64 * Self::STRIDE;
+        Self {
+            abort: own,
+            record: own + 256,
+            aborted: own + 512,
+        }
+    }
+}
+
 /// A struct of naturally aligned fields.
 #[derive(Clone, Default)]
 pub struct Arguments(Vec<u8>);
@@ -48,9 +73,10 @@ impl Arguments {
             .words(&how)
     }
 
-    /// Appends a `Watch`, whose word in device memory is the abort word itself: no run aborts.
-    pub fn watch(self, abort: u64, rank: usize) -> Self {
-        self.longs(&[abort, 0, abort, DEADLINE_NS])
+    /// Appends a `Watch`, whose words begin at an address.
+    pub fn watch(self, words: u64, rank: usize) -> Self {
+        let words = WatchWords::of(words, rank);
+        self.longs(&[words.abort, words.record, words.aborted, DEADLINE_NS])
             .words(&[rank as u32, 0])
     }
 
@@ -60,9 +86,9 @@ impl Arguments {
     }
 
     /// Appends a `CollectiveGroup`.
-    pub fn group(self, abort: u64, slots: &[u64], packet_bytes: u64, rank: usize) -> Self {
+    pub fn group(self, watch: u64, slots: &[u64], packet_bytes: u64, rank: usize) -> Self {
         let mut group = self
-            .watch(abort, rank)
+            .watch(watch, rank)
             .table(slots, 0)
             // With them, zero: dependents start once the peers have answered.
             .longs(&[packet_bytes])

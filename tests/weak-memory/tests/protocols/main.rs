@@ -517,6 +517,36 @@ fn a_put_that_writes_back_short_of_the_system_is_found() {
 }
 
 #[test]
+fn a_flag_that_is_stored_plainly_is_found_where_it_is_polled() {
+    let plain = |code: &[Instruction], index: usize| {
+        let mut operation = code[index].operation.clone();
+        let Operation::Store { modifiers, .. } = &mut operation else {
+            return None;
+        };
+        let is_flag = modifiers.sc0 && modifiers.sc1;
+        (modifiers.sc0, modifiers.sc1) = (false, false);
+        is_flag.then_some(operation)
+    };
+    finds_on(
+        &[Target::Gfx942, Target::Gfx950],
+        PIECES,
+        "symmem_move_pieces",
+        plain,
+        &["inbox", "polls", "plain store"],
+    );
+}
+
+#[test]
+fn an_operation_on_a_word_that_does_not_acquire_is_found() {
+    finds(
+        WORDS,
+        "symmem_word_update",
+        is_invalidation,
+        &["without an invalidation behind an operation on a word"],
+    );
+}
+
+#[test]
 fn an_invalidation_that_leaves_the_level_2_is_found() {
     let leaves = |code: &[Instruction], index: usize| match code[index].operation {
         Operation::Invalidate {

@@ -1,6 +1,7 @@
 //! Makes mutants of device sources: each has one fault that a reader can name. What the lint and the interpreter look for
 //! plays no part here.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -22,6 +23,8 @@ pub struct Mutant {
     pub number: usize,
     pub before: String,
     pub after: String,
+    /// Whether only the line's text tells it from another mutant.
+    shares_name: bool,
     /// The changed bytes of the source.
     range: Range<usize>,
 }
@@ -29,10 +32,14 @@ pub struct Mutant {
 impl Mutant {
     /// Returns the name by which reports know it, which stays when other lines of the source change.
     pub fn name(&self) -> String {
-        match self.number {
-            0 => format!("{}: {}", self.file, self.change()),
-            number => format!("{}: {} #{number}", self.file, self.change()),
+        let mut name = format!("{}: {}", self.file, self.change());
+        if self.number != 0 {
+            name.push_str(&format!(" #{}", self.number));
         }
+        if self.shares_name {
+            name.push_str(&format!(" in `{}`", self.text));
+        }
+        name
     }
 
     fn change(&self) -> String {
@@ -53,11 +60,31 @@ impl Mutant {
         text
     }
 
-    /// Whether the fault changes no instruction that the source asks for, only what the compiler may move or merge: a
-    /// clobber of assembly, or assembly that is only a comment.
-    pub fn only_frees_the_compiler(&self) -> bool {
-        let comment = self.before.contains("asm volatile(\"; ");
-        self.operator == "no clobber" || comment && ["drop", "swap"].contains(&self.operator)
+    /// Whether the fault changes no value, only in which order accesses happen: code for a target that accesses, waits and
+    /// branches as before does the same. Such are faults in fences, barriers and clobbers of assembly, and on gfx90a
+    /// stores that are not atomic any more, which look alike.
+    pub fn changes_only_order(&self, target: &str) -> bool {
+        let orders = |statement: &str| {
+            let name = statement.trim().trim_start_matches("arch::");
+            name.starts_with("asm volatile(\"")
+                || ORDERING.iter().any(|each| name.starts_with(each))
+        };
+        let code = self
+            .before
+            .lines()
+            .filter(|line| !line.trim().starts_with("//"));
+        let code = code.collect::<Vec<_>>().join("\n");
+        match self.operator {
+            "no clobber" => true,
+            "drop" => orders(&code),
+            "swap" => code.split_inclusive(";\n").all(orders),
+            "scope" => FENCES.iter().any(|(scope, _)| self.before.trim() == *scope),
+            "weaken" => {
+                let stores = ["store_relaxed", "publish_taken"];
+                target == "gfx90a" && self.after == "store" && stores.contains(&&*self.before)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -155,6 +182,19 @@ const FENCES: [(&str, &str); 4] = [
     ("\"wavefront\"", "\"singlethread\""),
 ];
 
+/// How statements begin that only order.
+const ORDERING: [&str; 9] = [
+    "release_wave(",
+    "release_system(",
+    "acquire_system(",
+    "block_barrier(",
+    "warp_barrier(",
+    "drain(",
+    "__builtin_amdgcn_fence(",
+    "__builtin_amdgcn_s_barrier(",
+    "__builtin_amdgcn_wave_barrier(",
+];
+
 const DROPPED: &str = "static_cast<void>(0)";
 
 /// Returns all mutants of a source.
@@ -193,6 +233,7 @@ impl Made<'_> {
             text: source.code()[line].trim().to_owned(),
             operator,
             number: 0,
+            shares_name: false,
             before: source.text[range.clone()].to_owned(),
             after: after.into(),
             range,
@@ -421,6 +462,13 @@ impl Made<'_> {
             };
             mutant.number = numbered.iter().filter(alike).count();
             numbered.push(mutant);
+        }
+        let mut names: HashMap<String, usize> = HashMap::new();
+        for mutant in &numbered {
+            *names.entry(mutant.name()).or_default() += 1;
+        }
+        for mutant in &mut numbered {
+            mutant.shares_name = names[&mutant.name()] > 1;
         }
         numbered
     }

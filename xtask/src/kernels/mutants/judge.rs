@@ -27,7 +27,8 @@ pub enum Verdict {
     Interpreter,
     /// The loaded bytes are those without the fault.
     SameCode,
-    /// The fault only frees the compiler, which makes no use of it: it accesses, waits and branches in the same order.
+    /// The fault changes only in which order accesses may happen, and they happen in the same: the code accesses, waits and
+    /// branches as before.
     SameOrder,
     /// The compiler refuses the source.
     NotCompiled,
@@ -148,7 +149,7 @@ impl<'a> Judge<'a> {
             if *same == code {
                 return Ok((Verdict::SameCode, String::new()));
             }
-            if mutant.only_frees_the_compiler()
+            if mutant.changes_only_order(target)
                 && *order == order_of(&self.objdump, &object, target)?
             {
                 return Ok((Verdict::SameOrder, String::new()));

@@ -53,6 +53,32 @@ fn every_fence_barrier_publication_and_wait_is_dropped_weakened_or_moved() {
 }
 
 #[test]
+fn faults_in_order_alone_are_told_from_others() {
+    let all = mutants("include/symmem/small.h", HEADER);
+    let only_order: Vec<&str> = all
+        .iter()
+        .filter(|mutant| mutant.changes_only_order("gfx942"))
+        .map(|mutant| mutant.operator)
+        .collect();
+    assert_eq!(only_order, ["swap", "drop", "drop"]);
+    let store = mutants("file", "SYMMEM_DEVICE void f() { store_relaxed(a, b); }\n");
+    let plain = store.iter().find(|each| each.after == "store").unwrap();
+    assert!(plain.changes_only_order("gfx90a"));
+    assert!(!plain.changes_only_order("gfx942"), "it loses its scope");
+}
+
+#[test]
+fn no_two_mutants_have_the_same_name() {
+    let text = "SYMMEM_DEVICE void f() {\n  store_relaxed(a, b);\n  store_relaxed(c, d);\n  store_relaxed(c, d);\n}\n";
+    let all = mutants("file", text);
+    let mut names: Vec<String> = all.iter().map(Mutant::name).collect();
+    names.sort();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "{names:?}");
+}
+
+#[test]
 fn scopes_orders_and_halves_are_weakened() {
     let scopes = names(
         "SYMMEM_DEVICE void release() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"\"); }\n\

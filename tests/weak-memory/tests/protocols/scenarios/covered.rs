@@ -1,8 +1,10 @@
 //! Protocols that mutants of the sources showed to be untested: see `cargo xtask kernels mutate`.
 
+use symmem_weak_memory::decode::decode;
+
 use super::*;
 
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "unrolled put",
         kernels: &["symmem_copy_unrolled", "symmem_copy_vector", "symmem_wait"],
@@ -47,6 +49,31 @@ pub const SCENARIOS: [Scenario; 9] = [
         name: "barrier of many",
         kernels: &["symmem_copy_vector", "symmem_barrier"],
         run: barrier_of_many,
+    },
+    Scenario {
+        name: "wrong payload",
+        kernels: &["symmem_latency_signal"],
+        run: wrong_payload,
+    },
+    Scenario {
+        name: "exchanged words",
+        kernels: &["symmem_word_update"],
+        run: exchanged_words,
+    },
+    Scenario {
+        name: "fetched words",
+        kernels: &["symmem_word_update"],
+        run: fetched_words,
+    },
+    Scenario {
+        name: "lines of Lamport packets",
+        kernels: &[lamport::MOVES[1]],
+        run: lamport::lines,
+    },
+    Scenario {
+        name: "exchange by many blocks",
+        kernels: &["symmem_copy_vector", "symmem_exchange"],
+        run: exchange::exchange_by_many,
     },
 ];
 
@@ -93,7 +120,7 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let result = results[rank] + 64 * index as u64;
             let arguments = Arguments::default()
                 .longs(&[memory[rank], memory[1 - rank], PAYLOAD, result])
-                .watch(world.abort, rank)
+                .watch(world.watch, rank)
                 .words(&[ROUNDS, 0, u32::from(rank == 0), 1 - rank as u32]);
             world.launch(rank, kernel, 1, THREADS, arguments);
         }
@@ -101,7 +128,7 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.finish()?;
     for result in results {
         for word in [result, result + 64] {
-            if ALONE.get() {
+            if !is_whole() {
                 continue;
             }
             let memory = world.machine.memory();
@@ -112,6 +139,100 @@ fn round_trips(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 )));
             }
         }
+    }
+    Ok(())
+}
+
+/// A round trip in which rank 1 expects more than rank 0 puts. Its first thread has none of what is missing.
+fn wrong_payload(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const PUT: u64 = 8 * (THREADS as u64 + 2);
+    const EXPECTED: u64 = 2 * 8 * THREADS as u64;
+    let mut world = World::new(kernels, seed);
+    let boxes = world.each("box", STRIDE + 2 * EXPECTED, true);
+    let results = world.each("result", 64, false);
+    for (rank, bytes) in [PUT, EXPECTED].into_iter().enumerate() {
+        let arguments = Arguments::default()
+            .longs(&[boxes[rank], boxes[1 - rank], bytes, results[rank]])
+            .watch(world.watch, rank)
+            // The second round, whose payload is in the first slot, where it does not depend on the size.
+            .words(&[1, 1, u32::from(rank == 0), 1 - rank as u32]);
+        world.launch(rank, "symmem_latency_signal", 1, THREADS, arguments);
+    }
+    world.finish()?;
+    let time = world.machine.memory().read(results[1], 8);
+    if is_whole() && time != [0xff; 8] {
+        return Err(Error::Violation(format!(
+            "a rank that got a wrong payload says that it took {time:?} ns"
+        )));
+    }
+    Ok(())
+}
+
+/// Both ranks swap values with the same word: each value is found by one of them, or stays.
+fn exchanged_words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const SWAP: u32 = 3;
+    const TIMES: usize = 6;
+    let mut world = World::new(kernels, seed);
+    let bits = [32, 64][(seed / 3 % 2) as usize];
+    let word = world.each("shared word", 64, true)[0];
+    let results = world.each("results", 8 * TIMES as u64, false);
+    for time in 0..TIMES {
+        for (rank, base) in results.iter().enumerate() {
+            let result = base + 8 * time as u64;
+            let value = (1 + time * RANKS + rank) as u64;
+            let arguments = Arguments::default()
+                .longs(&[word, result, value, 0])
+                .words(&[SWAP, bits]);
+            world.launch(rank, "symmem_word_update", 1, 64, arguments);
+        }
+    }
+    world.finish()?;
+    let memory = world.machine.memory();
+    let places = results
+        .iter()
+        .flat_map(|base| (0..TIMES as u64).map(move |time| base + 8 * time));
+    let mut found: Vec<u8> = places
+        .chain([word])
+        .map(|place| memory.read(place, 1)[0])
+        .collect();
+    found.sort_unstable();
+    let all: Vec<u8> = (0..=(TIMES * RANKS) as u8).collect();
+    if is_whole() && found != all {
+        return Err(Error::Violation(format!(
+            "values were swapped, and {found:?} were found"
+        )));
+    }
+    Ok(())
+}
+
+/// Rank 0 counts in a word of its own, and rank 1 fetches the word now and then.
+fn fetched_words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    const FETCH: u32 = 0;
+    const SET: u32 = 1;
+    const TIMES: u64 = 6;
+    let mut world = World::new(kernels, seed);
+    let bits = [32, 64][(seed / 3 % 2) as usize];
+    let word = world.each("shared word", 64, true)[0];
+    let results = world.each("results", 8 * TIMES, false)[1];
+    for time in 0..TIMES {
+        let update = |how: u32, result: u64, value: u64| {
+            Arguments::default()
+                .longs(&[word, result, value, 0])
+                .words(&[how, bits])
+        };
+        let set = update(SET, 0, time + 1);
+        world.launch(0, "symmem_word_update", 1, 64, set);
+        let fetch = update(FETCH, results + 8 * time, 0);
+        world.launch(1, "symmem_word_update", 1, 64, fetch);
+    }
+    world.finish()?;
+    let memory = world.machine.memory();
+    let places = (0..TIMES).map(|time| results + 8 * time);
+    let found: Vec<u8> = places.map(|place| memory.read(place, 1)[0]).collect();
+    if is_whole() && !found.is_sorted() {
+        return Err(Error::Violation(format!(
+            "a word counts, and {found:?} were found, one after the other"
+        )));
     }
     Ok(())
 }
@@ -127,7 +248,7 @@ fn steps(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             .longs(&[world.signals[1 - rank], own + STRIDE, own + 2 * STRIDE])
             .words(&[0, 0])
             .longs(&[own, own + 3 * STRIDE])
-            .watch(world.abort, rank)
+            .watch(world.watch, rank)
             .words(&[0, 1 - rank as u32, 0, 0]);
         world.launch(rank, "symmem_step", 1, THREADS, arguments);
     };
@@ -159,7 +280,7 @@ fn words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let shared = world.each("shared words", 256, true)[0];
     let flags = world.signals.clone();
     let results = world.each("result", 256, false);
-    let abort = world.abort;
+    let watch = world.watch;
     let update = |world: &mut World, rank, word, result, operand, compare, how: [u32; 2]| {
         let arguments = Arguments::default()
             .longs(&[word, result, operand, compare])
@@ -188,7 +309,7 @@ fn words(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let wait = |any: u32, value: u64, index: u64, condition: u32| {
             Arguments::default()
                 .longs(&[flags[rank], STRIDE, value, index])
-                .watch(abort, rank)
+                .watch(watch, rank)
                 .words(&[2, condition, any, 32])
         };
         world.launch(
@@ -247,7 +368,7 @@ fn swap(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let place = |of: usize, part: usize| data[of] + (part * PART + begin) as u64;
             world.copy(rank, data[rank], fresh[rank], PART * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&[place(rank, peer)], 0)
                 .table(&[place(peer, rank)], 0)
                 .table(&[bytes as u64], 0)
@@ -269,13 +390,7 @@ fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const USES_BEFORE: u32 = u32::MAX - 1;
     let mut world = World::new(kernels, seed);
     let slots = world.slots(PACKET_BYTES);
-    for slot in &slots {
-        for block in 0..BLOCKS as u64 {
-            let counters = u64::from(USES_BEFORE) << 32;
-            let place = slot + block * SLOT_BYTES;
-            world.machine.memory().write(place, &counters.to_le_bytes());
-        }
-    }
+    world.count_uses(&slots, USES_BEFORE);
     let mut expected = Vec::new();
     for (round, length) in [(0, 1000), (1, 2603), (2, 1000), (0, 1004), (1, 1000)]
         .into_iter()
@@ -297,7 +412,7 @@ fn moves_in_packets(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     .collect()
             };
             let arguments = Arguments::default()
-                .group(world.abort, &slots, PACKET_BYTES, rank)
+                .group(world.watch, &slots, PACKET_BYTES, rank)
                 .table(&parts(data[rank]), 0)
                 .table(&parts(results[rank]), 0)
                 .table(&[length as u64; RANKS], 0)
@@ -332,7 +447,7 @@ fn reduce_scatter(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .collect();
             world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .reduce(&sources, &destinations, SHARE as u64 / 4, SUM_OF_U32);
             world.launch(rank, "symmem_reduce_u32", BLOCKS, THREADS, arguments);
             let all = sums(SHARE * RANKS, round);
@@ -349,7 +464,7 @@ fn abort(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let mut world = World::new(kernels, seed);
     let record = world.machine.memory().allocate("record", 64, true);
     let aborted = world.machine.memory().allocate("aborted", 64, true);
-    let abort = world.abort;
+    let abort = WatchWords::of(world.watch, 0).abort;
     let wait = Arguments::default()
         .longs(&[world.signals[0], 0])
         .longs(&[abort, record, aborted, 1 << 62])
@@ -381,7 +496,7 @@ fn barrier_of_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let mut peers = [0; WORLD];
         peers[NUMBERS[peer]] = words[peer] + NUMBERS[rank] as u64 * STRIDE;
         let arguments = Arguments::default()
-            .watch(world.abort, rank)
+            .watch(world.watch, rank)
             .longs(&[counters[rank], words[rank]])
             .table(&peers, 0)
             .words(&[WORLD as u32, 0]);
@@ -424,6 +539,62 @@ fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
     }
 }
 
+/// Two schedules of each purpose for each scenario.
+#[test]
+fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
+    if !crate::installed() {
+        return;
+    }
+    for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
+        for target in Target::ALL {
+            let kernels = Kernels::load(scenario, target).unwrap();
+            for seed in 0..6 {
+                let run = (scenario.run)(&kernels, seed)
+                    .and_then(|()| interrupted(scenario, &kernels, seed));
+                if let Err(error) = run {
+                    panic!(
+                        "{} on {}, interrupted, seed {seed}: {error}",
+                        scenario.name,
+                        target.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A block that takes all votes as cast for it tells its peers that it has stored all, although one of its waits gave up.
+#[test]
+fn a_vote_that_is_not_counted_is_found_where_a_wait_gives_up() {
+    if !crate::installed() {
+        return;
+    }
+    let push = &super::SCENARIOS[6];
+    for target in Target::ALL {
+        let mut kernels = Kernels::load(push, target).unwrap();
+        let changed = kernels.plant("symmem_reduce_push_f32", |code, index| {
+            match code[index].operation {
+                Operation::SharedLoad { destination, .. } => {
+                    decode(&format!("v_mov_b32_e32 v{destination}, 1"), None)
+                }
+                _ => None,
+            }
+        });
+        assert!(changed > 0, "no vote in {}", target.name());
+        let found = (0..20).any(|seed| {
+            (push.run)(&kernels, seed).unwrap();
+            let found = interrupted(push, &kernels, seed);
+            found.is_err_and(|error| {
+                println!("{}, seed {seed}: {error}", target.name());
+                error
+                    .to_string()
+                    .contains("to another rank after a wait of the block gave up")
+            })
+        });
+        assert!(found, "{}", target.name());
+    }
+}
+
 macro_rules! protocols {
     ($($test:ident: $index:literal,)*) => {
         $(#[test]
@@ -443,4 +614,9 @@ protocols! {
     a_reduce_scatter_holds: 6,
     a_wait_that_is_aborted_holds: 7,
     a_barrier_of_many_holds: 8,
+    a_payload_that_is_wrong_is_reported: 9,
+    words_that_are_exchanged_keep_every_value: 10,
+    words_that_are_fetched_hold: 11,
+    lines_of_lamport_packets_hold: 12,
+    an_exchange_by_many_blocks_holds: 13,
 }

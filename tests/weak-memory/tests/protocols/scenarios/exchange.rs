@@ -5,13 +5,21 @@ use super::*;
 /// Each rank sends data that an earlier kernel stored to the other. Twice, with the same memory; in each round one of the
 /// ranks sends it as memory that only it can address, in more chunks than its staging holds.
 pub fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    const BLOCKS_PER_PEER: usize = 1;
+    exchange_in(1, kernels, seed)
+}
+
+/// The same with so many blocks for each peer that more than a wave announces.
+pub fn exchange_by_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    exchange_in(9, kernels, seed)
+}
+
+fn exchange_in(blocks_per_peer: usize, kernels: &Kernels, seed: u64) -> Result<(), Error> {
     const STAGING: u64 = SLOT_BLOCKS * SLOT_BYTES;
     const CHUNK_BYTES: u32 = 1536;
     const OWN_ROW: u64 = 0xfffe << 48;
     let mut world = World::new(kernels, seed);
     // What other kernels use for packets has room for the chunks.
-    let slots = world.slots(CHUNK_BYTES.into());
+    let slots = world.slots(u64::from(CHUNK_BYTES) * blocks_per_peer as u64);
     let data = world.each("data", BYTES as u64, false);
     let tables = world.each("table", 64, false);
     for table in &tables {
@@ -34,19 +42,19 @@ pub fn exchange(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 _ => OWN_ROW | data[rank],
             };
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&to_peer(token, NO_TOKEN), NO_TOKEN)
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .table(&to_peer(received[rank], NO_TOKEN), NO_TOKEN)
                 .table(&to_peer(BYTES as u64, 0), 0)
                 .longs(&[tables[rank]])
-                .words(&[RANKS as u32, BLOCKS_PER_PEER as u32])
+                .words(&[RANKS as u32, blocks_per_peer as u32])
                 .longs(&[STAGING])
                 .words(&[CHUNK_BYTES, 0]);
             world.launch(
                 rank,
                 "symmem_exchange",
-                RANKS * BLOCKS_PER_PEER + 1,
+                RANKS * blocks_per_peer + 1,
                 THREADS,
                 arguments,
             );

@@ -33,7 +33,7 @@ pub fn moves(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let parts = |base: u64| [base, base + LENGTH as u64];
             world.copy(rank, data[rank], fresh[rank], BOTH, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&parts(data[rank]), 0)
                 .table(&parts(destinations), 0)
                 .table(&[LENGTH as u64; RANKS], 0)

@@ -105,7 +105,9 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         (M / RANKS, K)
     };
     let mut world = World::new(kernels, seed);
-    let shards = world.each("shard", (rows * columns * 2) as u64, false);
+    // In turn: when the next call begins, the other rank may still load this rank's shard of the call before.
+    let all_shards = ["even shard", "odd shard"]
+        .map(|name| world.each(name, (rows * columns * 2) as u64, false));
     let gathered = world.each("gathered", (M * K * 2) as u64, false);
     let arrivals = world.signals.iter().map(|own| own + EPOCH + STRIDE);
     let arrivals: Vec<u64> = arrivals.collect();
@@ -135,6 +137,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     };
     let mut expected = Vec::new();
     for round in 0..2 {
+        let shards = &all_shards[round % 2];
         let fresh = world.each(
             &format!("fresh {round}"),
             (rows * columns * 2) as u64,
@@ -169,8 +172,8 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             world.meet(rank);
             let shard = if variant.by_columns { columns } else { rows };
             let arguments = Arguments::default()
-                .group(world.abort, &[0; RANKS], 0, rank)
-                .table(&shards, 0)
+                .group(world.watch, &[0; RANKS], 0, rank)
+                .table(shards, 0)
                 .table(&gathered, 0)
                 .table(&arrivals, 0)
                 .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
@@ -193,8 +196,6 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 GATHERED_GEMM_THREADS as usize,
                 arguments,
             );
-            // The other rank may still load this rank's shard.
-            world.meet(rank);
             expected.push((c[rank], result.clone()));
         }
     }

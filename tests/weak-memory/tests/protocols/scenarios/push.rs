@@ -37,7 +37,7 @@ pub fn push(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             let pushed: Vec<u64> = (0..RANKS).map(|of| share(data[rank], of)).collect();
             world.copy(rank, data[rank], fresh[rank], SHARE * RANKS, NO_SIGNAL);
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .reduce(&own, &stored, NUMBERS as u64, SUM_OF_F32)
                 .table(&pushed, 0)
                 .table(&[NUMBERS as u64; RANKS], 0)

@@ -26,7 +26,7 @@ pub fn swaps(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             };
             let place = |at: usize, of: usize| data[at] + (of * part + skipped) as u64;
             let arguments = Arguments::default()
-                .group(world.abort, &slots, 0, rank)
+                .group(world.watch, &slots, 0, rank)
                 .table(&[place(rank, peer)], 0)
                 .table(&[place(peer, rank)], 0)
                 .table(&[bytes as u64], 0)

@@ -48,7 +48,7 @@ fn wait(
 ) {
     let arguments = Arguments::default()
         .longs(&[words, STRIDE, value, index])
-        .watch(world.abort, rank)
+        .watch(world.watch, rank)
         .words(&[COUNT as u32, condition, any.into(), bits]);
     world.launch(rank, "symmem_word_wait", 1, THREADS, arguments);
 }
@@ -141,7 +141,7 @@ impl World<'_> {
         let arguments = Arguments::default()
             .signal(word(1 - rank), 0, value)
             .longs(&[word(rank), 0])
-            .watch(self.abort, rank)
+            .watch(self.watch, rank)
             .words(&[value, 1 - rank as u32, 0, 0]);
         self.launch(rank, "symmem_step", 1, 64, arguments);
     }
