@@ -36,6 +36,7 @@ pub const HEADERS: &[Header] = headers![
     "block_sums.h",
     "bulk.h",
     "copy.h",
+    "divided_round.h",
     "element.h",
     "exchange.h",
     "float.h",

@@ -316,8 +316,8 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
   while (rounds.find(part)) {
     walk.find(part.tile, tile);
     product.begin();
-    // If A is sharded by columns, a tile needs all shards in turn, this rank's first, and the steps follow this order.
-    // Elements of the depth before the part, and of it, less those of the shards that were passed.
+    // If A is sharded by columns, a tile needs all shards in turn, this rank's first, and its steps follow this order.
+    // `before` and `until`: where the part begins and ends in the depth, less the shards that were passed.
     uint32 before = arch::per_thread(part.first * gemm_depth), until = arch::per_thread(part.end * gemm_depth);
     for (uint32 turn = 0;; ++turn) {
       const GatheredGemmArguments& arguments = read_anew(given);
