@@ -223,7 +223,8 @@ mod tests {
             modes: 0b1110,
             alignment: 1,
             at_once_blocks: 0,
-            ..GatheredLimits::default()
+            reserved: 0,
+            partial_bytes: 0,
         },
         library: true,
         collectives: true,
