@@ -76,7 +76,8 @@ impl Rounds {
     /// Returns the time of all rounds, if a step takes `step`, and takes `least` where only its products do.
     pub fn time(&self, step: u64, least: u64) -> u64 {
         let (steps, sums) = self.last_round();
-        (self.full * self.steps)
+        let whole = self.full.saturating_mul(self.steps);
+        whole
             .saturating_add(steps)
             .saturating_mul(step)
             .saturating_add(sums.saturating_mul(least))
@@ -100,7 +101,7 @@ impl Rounds {
             true => quota + STEPS_OF_SUMS * self.sharers(quota),
             false => self.steps,
         };
-        let all = self.last * self.steps;
+        let all = self.last.saturating_mul(self.steps);
         // A tile divided evenly among two or more blocks; and all tiles among all blocks.
         let even = (2..=self.blocks / self.last).map(|parts| self.steps.div_ceil(parts));
         let best = even
@@ -110,14 +111,15 @@ impl Rounds {
             // The kernel numbers the steps with 32 bits.
             *quota < self.steps
                 && time(*quota) < self.steps
-                && all + quota <= u32::MAX.into()
+                && all.saturating_add(*quota) <= u32::MAX.into()
                 && self.bytes_with(*quota) <= MOST_BYTES
         };
         best.filter(fits).unwrap_or(0)
     }
 
     fn bytes_with(&self, quota: u64) -> u64 {
-        let places = (self.last * self.steps).div_ceil(quota) + self.last;
+        let steps = self.last.saturating_mul(self.steps);
+        let places = steps.div_ceil(quota) + self.last;
         places.saturating_mul(self.tile_bytes)
     }
 
@@ -204,6 +206,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn sides_without_bound_are_counted() {
+        let most = u64::MAX;
+        let endless = rounds(most, most, most, LARGE, 304);
+        assert_eq!(endless.time(1, 1), most);
+        assert_eq!(rounds(1, 1, most, LARGE, 304).quota(), 0);
     }
 
     #[test]
