@@ -243,11 +243,15 @@ fn by_a_kernel_in_every_tile() {
                     ..options(way)
                 };
                 in_rows_and_columns(&communicator, shape, options, 0);
-                // So few tiles, and so long, that blocks divide them.
-                let long = GemmShape::new(2 * 30, 70, 2048);
-                in_rows_and_columns(&communicator, long, options, 0);
             }
         }
+        // So few tiles, and so long, that blocks divide them.
+        let long = GemmShape::new(2 * 30, 70, 2048);
+        let few = GemmOptions {
+            tile: Some("64x256".parse().unwrap()),
+            ..options(KERNEL[0])
+        };
+        in_rows_and_columns(&communicator, long, few, 0);
         let tile = Some("96x32".parse().unwrap());
         let options = GemmOptions {
             tile,
