@@ -7,7 +7,7 @@ use symmem_kernels_hip::GemmTile;
 /// Elements of the depth in a step (`gemm_depth` in `device/include/symmem/gemm_stage.h`).
 const STEP: u64 = 32;
 /// Steps in whose time a block stores its sums of a tile, or loads another's. Not measured: 4 bytes a sum at 17 GB/s, the
-/// share of a compute unit of MI300X in its memory's bandwidth, beside 64 multiply-adds a sum at its peak.
+/// share of a compute unit of MI300X in its memory's bandwidth, beside a step's 32 multiply-adds a sum at its peak.
 const STEPS_OF_SUMS: u64 = 8;
 /// Most bytes of partial sums.
 const MOST_BYTES: u64 = 128 << 20;
@@ -16,9 +16,9 @@ const MOST_BYTES: u64 = 128 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
     /// Rounds in which every block computes a whole tile.
-    pub full: u64,
+    full: u64,
     /// Steps of a tile.
-    pub steps: u64,
+    steps: u64,
     /// Tiles of the last round, if it is not full.
     last: u64,
     /// Blocks that compute.
