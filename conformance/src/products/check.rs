@@ -217,7 +217,7 @@ impl GemmCheck<'_> {
 
     /// Describes the first wrong element of C, of its padding or of the gathered A. An element may be off by one
     /// rounding of its format plus the rounding error of a sum of `k` numbers in f32. The GEMM library may also round the
-    /// product before it adds the bias: cuBLASLt 13.0 does so for bf16 with odd strides.
+    /// product before it adds the bias: cuBLASLt was seen to do so on an H200, for bf16 with odd strides.
     fn compare<T: GemmFloat>(
         &self,
         memory: &Memory<T>,

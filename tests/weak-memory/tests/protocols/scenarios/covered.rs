@@ -517,9 +517,8 @@ fn barrier_of_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Two schedules of each purpose for each scenario, without the second rank.
-#[test]
-fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
+/// Runs two schedules of each purpose for each scenario and target.
+fn for_all(how: &str, run: impl Fn(&Scenario, &Kernels, u64) -> Result<(), Error>) {
     if !crate::installed() {
         return;
     }
@@ -527,9 +526,9 @@ fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
         for target in Target::ALL {
             let kernels = Kernels::load(scenario, target).unwrap();
             for seed in 0..6 {
-                if let Err(error) = alone(scenario, &kernels, seed) {
+                if let Err(error) = run(scenario, &kernels, seed) {
                     panic!(
-                        "{} on {}, alone, seed {seed}: {error}",
+                        "{} on {}, {how}, seed {seed}: {error}",
                         scenario.name,
                         target.name()
                     );
@@ -539,28 +538,17 @@ fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
     }
 }
 
-/// Two schedules of each purpose for each scenario.
+#[test]
+fn a_rank_whose_peer_does_not_come_ends_when_it_is_aborted() {
+    for_all("alone", alone);
+}
+
 #[test]
 fn a_rank_whose_waits_give_up_at_any_moment_misleads_nobody() {
-    if !crate::installed() {
-        return;
-    }
-    for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
-        for target in Target::ALL {
-            let kernels = Kernels::load(scenario, target).unwrap();
-            for seed in 0..6 {
-                let run = (scenario.run)(&kernels, seed)
-                    .and_then(|()| interrupted(scenario, &kernels, seed));
-                if let Err(error) = run {
-                    panic!(
-                        "{} on {}, interrupted, seed {seed}: {error}",
-                        scenario.name,
-                        target.name()
-                    );
-                }
-            }
-        }
-    }
+    for_all("interrupted", |scenario, kernels, seed| {
+        (scenario.run)(kernels, seed)?;
+        interrupted(scenario, kernels, seed)
+    });
 }
 
 /// A block that takes all votes as cast for it tells its peers that it has stored all, although one of its waits gave up.
