@@ -97,7 +97,7 @@ pub(crate) fn limits(
         tile_m: TILE_ROWS,
         tile_n: TILE_COLUMNS,
         alignment: ALIGNMENT as u32,
-        reserved: 0,
+        layout: 0,
         inbox_bytes: layout.inbox_bytes,
         word_bytes: layout.word_bytes,
     })

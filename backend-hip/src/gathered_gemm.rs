@@ -7,7 +7,7 @@ use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
-use symmem_kernels_hip::{GATHERED_GEMM_THREADS as THREADS, GemmTile};
+use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile};
 
 /// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
 /// The GEMM rate is half of the peak of MI300's matrix cores.

@@ -116,11 +116,11 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         }
         ReducedProblem { shard, world, mode, all, partial }
         ReducedLimits {
-            blocks, threads, tile_m, tile_n, alignment, reserved, inbox_bytes, word_bytes
+            blocks, threads, tile_m, tile_n, alignment, layout, inbox_bytes, word_bytes
         }
         ReducedGemmArguments {
             group, inboxes, words, results, a, b, c, bias, shape, shard, mode, all, partial,
-            reserved
+            quota
         }
         HostServices { size, reserved, log }
         OpenOptions { size, ordinal, rank, local_world, services }

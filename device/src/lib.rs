@@ -66,6 +66,7 @@ pub const HEADERS: &[Header] = headers![
     "signal.h",
     "swap.h",
     "tile_gemm.h",
+    "tile_reduce.h",
     "wait.h",
     "word.h",
 ];

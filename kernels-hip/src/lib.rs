@@ -156,6 +156,7 @@ const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
 const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 72;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
 const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 160;
+const REDUCED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 120;
 
 macro_rules! each_element {
     ($family:literal, $bytes:expr) => {
@@ -170,7 +171,7 @@ macro_rules! each_element {
     };
 }
 
-/// The part of `C` that a block of a `gathered_gemm` kernel computes at a time (`symmem/tile_gemm.h`).
+/// The part of `C` that a block of a GEMM kernel computes at a time (`symmem/tile_gemm.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmTile {
     /// Rows.
@@ -205,29 +206,32 @@ impl GemmTile {
     }
 }
 
-/// Threads of a block of the `gathered_gemm` kernels.
-pub const GATHERED_GEMM_THREADS: u32 = 512;
+/// Threads of a block of the `gathered_gemm` and `reduced_gemm` kernels.
+pub const GEMM_THREADS: u32 = 512;
 
 macro_rules! each_tile {
-    ($($matrices:literal)*) => {
+    ($family:literal, $bytes:expr) => {
+        each_tile!($family, $bytes, "f16_rows" "f16_columns" "bf16_rows" "bf16_columns")
+    };
+    ($family:literal, $bytes:expr, $($matrices:literal)*) => {
         [$(
-            each_tile!(entry $matrices, "256x256"),
-            each_tile!(entry $matrices, "128x256"),
-            each_tile!(entry $matrices, "256x128"),
-            each_tile!(entry $matrices, "64x256"),
-            each_tile!(entry $matrices, "256x64"),
+            each_tile!(entry $family, $bytes, $matrices, "256x256"),
+            each_tile!(entry $family, $bytes, $matrices, "128x256"),
+            each_tile!(entry $family, $bytes, $matrices, "256x128"),
+            each_tile!(entry $family, $bytes, $matrices, "64x256"),
+            each_tile!(entry $family, $bytes, $matrices, "256x64"),
         )*]
     };
-    (entry $matrices:literal, $tile:literal) => {
+    (entry $family:literal, $bytes:expr, $matrices:literal, $tile:literal) => {
         entry(
-            concat!("symmem_gathered_gemm_", $matrices, "_", $tile),
-            GATHERED_GEMM_ARGUMENTS,
-            GATHERED_GEMM_THREADS,
+            concat!($family, "_", $matrices, "_", $tile),
+            $bytes,
+            GEMM_THREADS,
         )
     };
 }
 
-static MODULES: [Module; 10] = [
+static MODULES: [Module; 11] = [
     module!(
         "base",
         [
@@ -309,7 +313,11 @@ static MODULES: [Module; 10] = [
     ),
     module!(
         "gathered_gemm",
-        each_tile!("f16_rows" "f16_columns" "bf16_rows" "bf16_columns")
+        each_tile!("symmem_gathered_gemm", GATHERED_GEMM_ARGUMENTS)
+    ),
+    module!(
+        "reduced_gemm",
+        each_tile!("symmem_reduced_gemm", REDUCED_GEMM_ARGUMENTS)
     ),
 ];
 

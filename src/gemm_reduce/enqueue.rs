@@ -405,7 +405,7 @@ impl<T: GemmElement> Run<'_, T> {
             mode: kernel.mode,
             all: all.into(),
             partial: operation.options.partials.code(T::TYPE),
-            reserved: 0,
+            quota: 0,
         };
         for rank in 0..problem.world {
             arguments.inboxes[rank] = inbox.at(rank, 0);

@@ -407,7 +407,7 @@ struct ReducedGemmArguments {
   uint32 mode;                  // a ReducedMode
   uint32 all;                   // 1 if all ranks get the whole sum, 0 if each gets its rows
   uint32 partial;               // an ElementType: f32, or that of the shape
-  uint32 reserved;
+  uint32 quota;                 // as in GatheredGemmArguments: set by backends that divide tiles
 };
 
 // An atomic operation on a word of symmetric memory.

@@ -203,7 +203,7 @@ class ReducedWaits {
   }
 
  private:
-  static SYMMEM_DEVICE uint32 lane() { return arch::thread_index() % arch::warp_size; }
+  static SYMMEM_DEVICE uint32 lane() { return arch::per_thread(arch::thread_index()) % arch::warp_size; }
 
   SYMMEM_DEVICE bool until(const uint32* word, uint32 member) {
     const CollectiveGroup& group = arguments_.group;

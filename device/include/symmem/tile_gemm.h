@@ -1,4 +1,4 @@
-// All-gather + GEMM for targets whose matrix instructions work per wave on operands from shared memory. Addresses,
+// Tiles of a product, and all-gather + GEMM, for targets whose matrix instructions work per wave on operands from shared memory. Addresses,
 // strides and sizes are arbitrary; what is aligned moves 16 bytes at a time, 8 if B is stored by rows and turned in
 // registers.
 //
@@ -28,6 +28,14 @@ constexpr uint32 gemm_band = 8;
 template <uint32 rows, uint32 columns>
 constexpr uint32 gemm_shared_bytes = GemmStages<rows, columns>::count * GemmStages<rows, columns>::elements * gemm_element_bytes;
 
+// One matrix as the target of TileProduct::store.
+struct OneMatrix {
+  uint64 address;
+
+  SYMMEM_DEVICE uint32 count() const { return 1; }
+  SYMMEM_DEVICE uint64 at(uint32) const { return address; }
+};
+
 // A block's tile of C during accumulation.
 template <ElementType type, MatrixOrder b_order, uint32 rows, uint32 columns>
 class TileProduct {
@@ -38,11 +46,40 @@ class TileProduct {
     column_ = wave % waves_across * gemm_across * gemm_square;
   }
 
+  // Begins with zeros.
   SYMMEM_DEVICE void begin() {
     SYMMEM_UNROLL
     for (uint32 row = 0; row < down; ++row) {
       SYMMEM_UNROLL
       for (uint32 across = 0; across < gemm_across; ++across) parts_[row][across] = arch::MatrixPart{};
+    }
+  }
+
+  // Begins with the bias of the tile's columns in each row; with zeros if there is none. At the end of a tile there would be no
+  // registers for it.
+  SYMMEM_DEVICE void begin(uint64 bias, uint64 n, uint64 first) {
+    begin();
+    if (bias == 0) return;
+    SYMMEM_UNROLL
+    for (uint32 run = 0; run < arch::matrix_values; run += 4) {
+      const uint32 of_wave = arch::per_thread(arch::matrix_column(run));
+      const uint64 column = first + column_ + of_wave * gemm_across;
+      float numbers[wide];
+      SYMMEM_UNROLL
+      for (uint32 next = 0; next < wide; ++next) {
+        numbers[next] = column + next < n ? Element::widen(arch::load(pointer<const uint16>(bias) + column + next)) : 0;
+      }
+      SYMMEM_UNROLL
+      for (uint32 row = 0; row < down; ++row) {
+        SYMMEM_UNROLL
+        for (uint32 next = 0; next < wide; ++next) {
+          if constexpr (transposed) {
+            parts_[row][next / 4].values[run + next % 4] = exchanged(of_wave) ? numbers[next ^ 4] : numbers[next];
+          } else {
+            parts_[row][next % gemm_across].values[run + next / gemm_across] = numbers[next];
+          }
+        }
+      }
     }
   }
 
@@ -73,44 +110,83 @@ class TileProduct {
     }
   }
 
-  // Keeps the sums of a part of the tile. Returns whether all parts are kept; then adds all of them. Called by every thread,
-  // with room for the votes of a block.
-  SYMMEM_DEVICE bool adds_parts(const GatheredGemmArguments& arguments, const TilePart& part, uint32* votes) {
-    const PartialSums sums(arguments, part, rows * columns * sizeof(float));
-    each_four(sums.own_place(), [](float* four, arch::Vector16* place) {
-      arch::Vector16 vector;
-      SYMMEM_UNROLL
-      for (uint32 word = 0; word < 4; ++word) vector.words[word] = arch::bits_of(four[word]);
-      arch::store(place, vector);
-    });
+  // Keeps the sums of a part of the tile in `memory`. Returns whether all parts are kept; then adds all of them. Called by
+  // every thread, with room for the votes of a block.
+  template <class Arguments>
+  SYMMEM_DEVICE bool adds_parts(const Arguments& arguments, uint64 memory, const TilePart& part, uint32* votes) {
+    const PartialSums sums(arguments, memory, part, sums_bytes);
+    keep_sums(sums.own_place(), true);
     if (!sums.all_kept(votes)) return false;
     begin();
     SYMMEM_ROLLED
-    for (uint32 block = 0; block < sums.blocks(); ++block) {
-      each_four(sums.place(block), [](float* four, const arch::Vector16* place) {
-        const arch::Vector16 vector = arch::load(place);
-        SYMMEM_UNROLL
-        for (uint32 word = 0; word < 4; ++word) four[word] += arch::float_of(vector.words[word]);
-      });
-    }
+    for (uint32 block = 0; block < sums.blocks(); ++block) add_sums(sums.place(block), true);
     return true;
   }
 
-  // Stores the part of the tile inside C, rounded once.
-  SYMMEM_DEVICE void store(const GatheredGemmArguments& arguments, const GemmTile& tile) const {
+  // Bytes of the sums of a tile.
+  static constexpr uint32 sums_bytes = rows * columns * sizeof(float);
+
+  // Stores the sums, as f32 if `wide`, otherwise rounded and in half of the bytes, in an order that only add_sums knows.
+  SYMMEM_DEVICE void keep_sums(uint64 to, bool wide) {
+    each_row(to, wide, [&](uint32 row, const SumPlaces& places) {
+      SYMMEM_UNROLL
+      for (uint32 pair = 0; pair < pairs; ++pair) {
+        const float* const first = four(row, 2 * pair);
+        const float* const second = four(row, 2 * pair + 1);
+        arch::Vector16 vector;
+        if (wide) {
+          SYMMEM_UNROLL
+          for (uint32 word = 0; word < 4; ++word) vector.words[word] = arch::bits_of(first[word]);
+          arch::store(places.at(pair), vector);
+          SYMMEM_UNROLL
+          for (uint32 word = 0; word < 4; ++word) vector.words[word] = arch::bits_of(second[word]);
+          arch::store(places.behind(pair, ~0u), vector);
+        } else {
+          SYMMEM_UNROLL
+          for (uint32 word = 0; word < 2; ++word) {
+            vector.words[word] = rounded_pair(first + 2 * word);
+            vector.words[word + 2] = rounded_pair(second + 2 * word);
+          }
+          arch::store(places.at(pair), vector);
+        }
+      }
+    });
+  }
+
+  // Adds what keep_sums has stored. Both forms take one path, by masks: with a branch for each, a large tile's sums do not stay
+  // in registers.
+  SYMMEM_DEVICE void add_sums(uint64 from, bool wide) {
+    const uint32 mask = wide ? ~0u : 0;
+    each_row(from, wide, [&](uint32 row, const SumPlaces& places) {
+      arch::Vector16 first[pairs], second[pairs];
+      SYMMEM_UNROLL
+      for (uint32 pair = 0; pair < pairs; ++pair) {
+        first[pair] = arch::load(places.at(pair));
+        // Rounded sums have one vector, which is loaded again.
+        second[pair] = arch::load(places.behind(pair, mask));
+      }
+      SYMMEM_UNROLL
+      for (uint32 pair = 0; pair < pairs; ++pair) {
+        SYMMEM_UNROLL
+        for (uint32 word = 0; word < 4; ++word) {
+          const uint32* const rounded = first[pair].words + word / 2;
+          const uint32 turn = word % 2 * 16;
+          four(row, 2 * pair)[word] += chosen(first[pair].words[word], rounded[0] >> turn, mask);
+          four(row, 2 * pair + 1)[word] += chosen(second[pair].words[word], rounded[2] >> turn, mask);
+        }
+      }
+    });
+  }
+
+  // Stores the part of the tile inside C, rounded once, in each of the targets: `count()` addresses `at(number)`.
+  template <class Targets>
+  SYMMEM_DEVICE void store(const Targets& targets, const GemmShape& shape, const GemmTile& tile) const {
     SYMMEM_UNROLL
     for (uint32 run = 0; run < arch::matrix_values; run += 4) {
       const uint64 column = tile.column + column_ + arch::matrix_column(run) * gemm_across;
-      if (column >= arguments.shape.n) continue;
-      const uint64 left = arguments.shape.n - column;
+      if (column >= shape.n) continue;
+      const uint64 left = shape.n - column;
       const uint32 width = left < wide ? static_cast<uint32>(left) : wide;
-      float bias[wide] = {};
-      if (arguments.bias != 0) {
-        SYMMEM_UNROLL
-        for (uint32 next = 0; next < wide; ++next) {
-          if (next < width) bias[next] = Element::widen(arch::load(pointer<const uint16>(arguments.bias) + column + next));
-        }
-      }
       SYMMEM_UNROLL
       for (uint32 row = 0; row < down; ++row) {
         const uint64 line = tile.row + row_ + row * gemm_square + arch::matrix_row(run);
@@ -118,19 +194,22 @@ class TileProduct {
         arch::Vector16 vectors[2] = {};
         SYMMEM_UNROLL
         for (uint32 next = 0; next < wide; ++next) {
-          const float sum = sum_of(row, run, next);
-          vectors[next / 8].words[next % 8 / 2] |= static_cast<uint32>(Element::narrow(sum + bias[next])) << next % 2 * 16;
+          vectors[next / 8].words[next % 8 / 2] |= static_cast<uint32>(Element::narrow(sum_of(row, run, next))) << next % 2 * 16;
         }
-        const uint64 address = arguments.c + (line * arguments.shape.c_stride + column) * gemm_element_bytes;
-        if (width == wide && (address & 15) == 0) {
-          arch::store(pointer<arch::Vector16>(address), vectors[0]);
-          arch::store(pointer<arch::Vector16>(address) + 1, vectors[1]);
-          continue;
-        }
-        SYMMEM_UNROLL
-        for (uint32 next = 0; next < wide; ++next) {
-          const uint32 bits = vectors[next / 8].words[next % 8 / 2] >> next % 2 * 16;
-          if (next < width) arch::store(pointer<uint16>(address) + next, static_cast<uint16>(bits));
+        const uint64 place = (line * shape.c_stride + column) * gemm_element_bytes;
+        SYMMEM_ROLLED
+        for (uint32 target = 0; target < targets.count(); ++target) {
+          const uint64 address = targets.at(target) + place;
+          if (width == wide && (address & 15) == 0) {
+            arch::store(pointer<arch::Vector16>(address), vectors[0]);
+            arch::store(pointer<arch::Vector16>(address) + 1, vectors[1]);
+            continue;
+          }
+          SYMMEM_UNROLL
+          for (uint32 next = 0; next < wide; ++next) {
+            const uint32 bits = vectors[next / 8].words[next % 8 / 2] >> next % 2 * 16;
+            if (next < width) arch::store(pointer<uint16>(address) + next, static_cast<uint16>(bits));
+          }
         }
       }
     }
@@ -162,24 +241,58 @@ class TileProduct {
     fill_across<columns>(Stages::b(0), b, at);
   }
 
-  // Calls `use` for every four of this thread's sums, and their place in what begins at `base`: that of adjacent threads
+  // The fours of adjacent sums that a thread has in a row of squares.
+  static constexpr uint32 fours = gemm_across * (arch::matrix_values / 4);
+
+  SYMMEM_DEVICE float* four(uint32 row, uint32 number) {
+    constexpr uint32 runs = arch::matrix_values / 4;
+    return parts_[row][number / runs].values + number % runs * 4;
+  }
+
+  static constexpr uint32 pairs = fours / 2;
+
+  // A thread's places for the sums of a row of squares: a vector for a pair of fours, or two. Those of adjacent threads are
   // beside each other.
+  struct SumPlaces {
+    uint64 base;
+    uint32 step;
+
+    SYMMEM_DEVICE arch::Vector16* at(uint32 pair) const { return place(pair * step); }
+    // With a mask of zeros, the same place again.
+    SYMMEM_DEVICE arch::Vector16* behind(uint32 pair, uint32 mask) const { return place(pair * step + (vector_bytes & mask)); }
+
+   private:
+    SYMMEM_DEVICE arch::Vector16* place(uint32 bytes) const {
+      uint32 offset = arch::per_thread(arch::thread_index()) * sizeof(arch::Vector16);
+      return place_in<arch::Vector16>(base + bytes, offset);
+    }
+  };
+
+  // Bytes of a vector of each thread.
+  static constexpr uint32 vector_bytes = gemm_threads * sizeof(arch::Vector16);
+
+  // Calls `use` for every row of squares, with its places in what begins at `base`.
   template <class Use>
-  SYMMEM_DEVICE void each_four(uint64 base, Use use) {
-    base = arch::uniform(base);
-    uint32 offset = arch::thread_index() * sizeof(arch::Vector16);
+  SYMMEM_DEVICE void each_row(uint64 base, bool wide, Use use) {
+    // Anew, or a table of multiples would stay in scalar registers.
+    SumPlaces places = {arch::uniform(base), arch::anew(wide ? 2 * vector_bytes : vector_bytes)};
     SYMMEM_UNROLL
     for (uint32 row = 0; row < down; ++row) {
-      SYMMEM_UNROLL
-      for (uint32 across = 0; across < gemm_across; ++across) {
-        SYMMEM_UNROLL
-        for (uint32 run = 0; run < arch::matrix_values; run += 4) {
-          use(parts_[row][across].values + run, place_in<arch::Vector16>(base, offset));
-          offset += gemm_threads * sizeof(arch::Vector16);
-        }
-      }
+      use(row, places);
+      places.base += pairs * places.step;
       arch::keep_order();  // not more loads at once than there are registers for
     }
+  }
+
+  // Returns the sum with the bits of `whole` where the mask has ones, or of a rounded one in the lower half of `rounded`.
+  static SYMMEM_DEVICE float chosen(uint32 whole, uint32 rounded, uint32 mask) {
+    const uint32 widened = arch::bits_of(Element::widen(static_cast<uint16>(rounded)));
+    return arch::float_of((whole & mask) | (widened & ~mask));
+  }
+
+  // Returns the bits of two adjacent sums, rounded.
+  static SYMMEM_DEVICE uint32 rounded_pair(const float* sums) {
+    return Element::narrow(sums[0]) | static_cast<uint32>(Element::narrow(sums[1])) << 16;
   }
 
   SYMMEM_DEVICE void load_a(uint32 stage, uint32 row, uint32 place) {
@@ -199,13 +312,15 @@ class TileProduct {
     }
   }
 
+  // Returns whether transposed reads have put a thread's sums of adjacent squares into each other's place.
+  static SYMMEM_DEVICE bool exchanged(uint32 matrix_column) { return matrix_column / 4 % 2 != 0; }
+
   // Returns element `next` of the adjacent elements of C that a thread has in a row of squares.
   SYMMEM_DEVICE float sum_of(uint32 row, uint32 run, uint32 next) const {
     if constexpr (transposed) {
-      const bool exchanged = arch::matrix_column(run) / 4 % 2 != 0;
       const float sum = parts_[row][next / 4].values[run + next % 4];
       const float other = parts_[row][next / 4 ^ 1].values[run + next % 4];
-      return exchanged ? other : sum;
+      return exchanged(arch::matrix_column(run)) ? other : sum;
     } else {
       return parts_[row][next % gemm_across].values[run + next / gemm_across];
     }
@@ -308,14 +423,17 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
     return;
   }
   TileWalk walk(given, rows, columns, gemm_band, 1);
-  GemmRounds rounds(given, walk.count());
+  GemmRounds<GatheredGemmArguments> rounds(given, walk.count());
   Arrivals arrivals(given);
   TileProduct<type, b_order, rows, columns> product;
   GemmTile tile;
   TilePart part;
   while (rounds.find(part)) {
     walk.find(part.tile, tile);
-    product.begin();
+    {
+      const GatheredGemmArguments& arguments = read_anew(given);
+      product.begin(part.first == 0 ? arguments.bias : 0, arguments.shape.n, tile.column);
+    }
     // If A is sharded by columns, a tile needs all shards in turn, this rank's first, and its steps follow this order.
     // `before` and `until`: where the part begins and ends in the depth, less the shards that were passed.
     uint32 before = arch::per_thread(part.first * gemm_depth), until = arch::per_thread(part.end * gemm_depth);
@@ -351,8 +469,11 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
       product.add(a, b, depth);
     }
     rounds.find(part);
-    const bool whole = part.end - part.first == steps_of(read_anew(given));
-    if (whole || product.adds_parts(read_anew(given), part, votes)) product.store(read_anew(given), tile);
+    const GatheredGemmArguments& arguments = read_anew(given);
+    const bool whole = part.end - part.first == steps_of(arguments.shape);
+    if (whole || product.adds_parts(arguments, arguments.partials, part, votes)) {
+      product.store(OneMatrix{arguments.c}, arguments.shape, tile);
+    }
     rounds.pass(part);
     arch::drain();  // the barriers of the next tile order only shared memory
   }

@@ -250,8 +250,8 @@ pub struct ReducedLimits {
     pub tile_n: u32,
     /// Required alignment of `A` and `B`, and with `all` of the results, in bytes; 0 and 1 mean any.
     pub alignment: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The layout of inboxes and words, where kernels of different devices have different ones: a number.
+    pub layout: u32,
     /// Bytes of a member's inbox, whose layout is the kernel's own. They are zeroed once, before the first call.
     pub inbox_bytes: u64,
     /// Bytes of a member's words, whose layout is the kernel's own: arrival words, the words that say which members have
@@ -306,8 +306,8 @@ pub struct ReducedGemmArguments {
     pub all: u32,
     /// Element type of a partial sum on its way: [`ElementTypeCode::F32`], or `shape.element`.
     pub partial: ElementTypeCode,
-    /// Zero.
-    pub reserved: u32,
+    /// How the last tiles are divided among blocks. The backend sets it; callers pass 0.
+    pub quota: u32,
 }
 
 impl ReducedGemmArguments {

@@ -11,7 +11,7 @@ use crate::tools;
 pub const TARGETS: [&str; 3] = ["gfx90a", "gfx942", "gfx950"];
 
 /// The modules of `kernels-hip`: `device/entries/<name>.h` becomes `<name>.<target>.co`.
-pub const MODULES: [&str; 10] = [
+pub const MODULES: [&str; 11] = [
     "base",
     "latency",
     "signals",
@@ -22,6 +22,7 @@ pub const MODULES: [&str; 10] = [
     "reduce_lamport",
     "reduce_norm",
     "gathered_gemm",
+    "reduced_gemm",
 ];
 
 /// Kernels that examples embed, compiled as users would: `examples/kernels/<name>.cu`.

@@ -370,6 +370,7 @@ fn the_crates_entries_take_the_structs_of_the_host() {
         _ if name.starts_with("symmem_reduce_packets_") => size_of::<abi::ReducePacketArguments>(),
         _ if name.starts_with("symmem_reduce_push_") => size_of::<abi::ReducePushArguments>(),
         _ if name.starts_with("symmem_gathered_gemm_") => size_of::<abi::GatheredGemmArguments>(),
+        _ if name.starts_with("symmem_reduced_gemm_") => size_of::<abi::ReducedGemmArguments>(),
         _ => size_of::<abi::ReduceArguments>(),
     };
     for module in symmem_kernels_hip::modules() {

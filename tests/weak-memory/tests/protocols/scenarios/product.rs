@@ -1,7 +1,7 @@
 //! Fused all-gather + GEMM: a block that waited for its word loads what a mover block stored.
 
 use half::f16;
-use symmem_kernels_hip::{GATHERED_GEMM_THREADS, GemmTile, Target};
+use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
 use super::*;
 
@@ -193,7 +193,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 rank,
                 variant.kernel,
                 1 + computing,
-                GATHERED_GEMM_THREADS as usize,
+                GEMM_THREADS as usize,
                 arguments,
             );
             expected.push((c[rank], result.clone()));
