@@ -97,7 +97,7 @@ pub(crate) fn limits(
             tile_m: grid.rows,
             tile_n: TILE_COLUMNS,
             alignment: ALIGNMENT as u32,
-            reserved: 0,
+            layout: 0,
             inbox_bytes,
             // Three counters of this rank alone.
             word_bytes: SIGNAL_STRIDE,

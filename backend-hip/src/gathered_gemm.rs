@@ -2,6 +2,7 @@
 //! all strides and alignments.
 
 use crate::gemm_rounds::Rounds;
+use crate::gemm_tiles::{chosen_tile, has_room, kernel_name};
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
@@ -9,61 +10,14 @@ use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile};
 
+const FAMILY: &str = "symmem_gathered_gemm";
+
 /// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
 /// The GEMM rate is half of the peak of MI300's matrix cores.
 const RATES: Rates = Rates {
     mover: 16e9,
     product: 650e12,
 };
-
-/// Compute units of MI300X. The choice of the tile does not ask the device, since all members must choose alike.
-const COMPUTE_UNITS: u64 = 304;
-/// Multiply-adds that take as long as loading one element, for each block: 1024 per cycle, and 32 bytes from the L2
-/// cache.
-const PRODUCTS_PER_LOAD: u64 = 64;
-/// Multiply-adds that take as long as what a step costs besides, for each element of the depth: 150 clocks of a step, by the
-/// cost model (`benches/results/2026-11-29-amd-cost-model-after.json`).
-const PRODUCTS_PER_STEP: u64 = 4800;
-
-/// Returns the tile with which the GEMM takes least time, and least work if there are several.
-fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> GemmTile {
-    let range = match sharding {
-        ShardingCode::COLUMNS => shape.m,
-        _ => shard.min(shape.m),
-    };
-    let cost = |tile: &GemmTile| {
-        let (rows, columns) = (u64::from(tile.rows), u64::from(tile.columns));
-        let rounds = Rounds::new(shape, sharding, shard, *tile, COMPUTE_UNITS);
-        let products = rows * columns;
-        // Lines outside the matrix are multiplied, but not loaded.
-        let loads = rows.min(range) + columns.min(shape.n);
-        let step = products.max(PRODUCTS_PER_LOAD * loads) + PRODUCTS_PER_STEP;
-        (
-            rounds.time(step, products),
-            rounds.tiles().saturating_mul(step),
-        )
-    };
-    let best = GemmTile::ALL.into_iter().min_by_key(cost);
-    best.unwrap_or(GemmTile::ALL[0])
-}
-
-/// Returns the name of the kernel for a shape, if any.
-fn kernel_name(shape: &GemmLayout, tile: GemmTile) -> Option<String> {
-    let element = match shape.element {
-        ElementTypeCode::F16 => "f16",
-        ElementTypeCode::BF16 => "bf16",
-        _ => return None,
-    };
-    let order = match shape.b_order {
-        MatrixOrderCode::ROWS => "rows",
-        MatrixOrderCode::COLUMNS => "columns",
-        _ => return None,
-    };
-    let GemmTile { rows, columns } = tile;
-    Some(format!(
-        "symmem_gathered_gemm_{element}_{order}_{rows}x{columns}"
-    ))
-}
 
 /// Returns the limits of the kernel with a tile, named as by [`GatheredGemmArguments::tile`]; without blocks if there is none.
 pub fn limits(
@@ -80,15 +34,13 @@ pub fn limits(
             columns: named & 0xffff,
         },
     };
-    let state = backend.state();
-    let room = state.capabilities.shared_memory_per_block >= tile.shared_memory(backend.target);
-    let known = GemmTile::ALL.contains(&tile) && kernel_name(shape, tile).is_some();
-    if !known || !room || !countable(shape) {
+    let known = GemmTile::ALL.contains(&tile) && kernel_name(FAMILY, shape, tile).is_some();
+    if !known || !has_room(backend, tile) || !countable(shape) {
         return GatheredLimits::default();
     }
     // One per compute unit that the masks leave: the operands in shared memory, and the registers of
     // eight waves, may leave no room for a second block.
-    let blocks = state.description.compute_units;
+    let blocks = backend.state().description.compute_units;
     let movers = RATES.movers(shape, sharding, shard, blocks);
     let computing = u64::from(blocks.saturating_sub(movers).max(1));
     let rounds = Rounds::new(shape, sharding, shard, tile, computing);
@@ -155,7 +107,7 @@ pub unsafe fn launch(
         rows: limits.tile_m,
         columns: limits.tile_n,
     };
-    let name = kernel_name(shape, tile).ok_or_else(unsupported)?;
+    let name = kernel_name(FAMILY, shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
@@ -186,7 +138,7 @@ mod tests {
                     ..GemmLayout::default()
                 };
                 for tile in GemmTile::ALL {
-                    let name = kernel_name(&shape, tile).unwrap();
+                    let name = kernel_name(FAMILY, &shape, tile).unwrap();
                     let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
                     let entry = all.find(|entry| entry.name == name).unwrap();
                     let bytes = size_of::<GatheredGemmArguments>();
@@ -201,29 +153,6 @@ mod tests {
             element: ElementTypeCode::F32,
             ..GemmLayout::default()
         };
-        assert_eq!(kernel_name(&other, GemmTile::ALL[0]), None);
-    }
-
-    #[test]
-    fn small_products_have_small_tiles_so_that_more_compute_units_work() {
-        let of = |m: u64, n, sharding, world: u64| {
-            let shape = GemmLayout {
-                m,
-                n,
-                k: 8192,
-                ..GemmLayout::default()
-            };
-            let whole = match sharding {
-                ShardingCode::COLUMNS => shape.k,
-                _ => m,
-            };
-            let GemmTile { rows, columns } = chosen_tile(&shape, sharding, whole.div_ceil(world));
-            (rows, columns)
-        };
-        assert_eq!(of(16384, 8192, ShardingCode::ROWS, 8), (256, 256));
-        assert_eq!(of(2048, 3584, ShardingCode::ROWS, 2), (128, 256));
-        assert_eq!(of(512, 8192, ShardingCode::ROWS, 8), (64, 256));
-        assert_eq!(of(128, 8192, ShardingCode::COLUMNS, 8), (64, 256));
-        assert_eq!(of(0, 0, ShardingCode::ROWS, 2), (256, 256));
+        assert_eq!(kernel_name(FAMILY, &other, GemmTile::ALL[0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How the blocks of an all-gather + GEMM divide its tiles among them. In a round each takes one; the last round may be
+//! How the blocks of a GEMM kernel divide its tiles among them. In a round each takes one; the last round may be
 //! divided (`device/include/symmem/divided_round.h`).
 
 use symmem_core::backend::abi::{GemmLayout, SIGNAL_STRIDE, ShardingCode};

@@ -21,6 +21,7 @@ mod describe;
 mod device;
 mod gathered_gemm;
 mod gemm_rounds;
+mod gemm_tiles;
 mod gpu;
 mod hipblaslt;
 mod instance;

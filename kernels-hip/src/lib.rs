@@ -373,6 +373,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (148, 148));
+        assert_eq!((names.len(), all), (168, 168));
     }
 }

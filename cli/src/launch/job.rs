@@ -32,7 +32,7 @@ pub(super) fn run(order: &Order, events: Sender<Event>, inbox: &Receiver<Event>)
     let ended =
         started.and_then(|_exits| State::new(&ranks, &order.options, &messages).stay(inbox));
     // No rank has been reaped yet, so the kernel cannot have reused a process group ID.
-    ranks.iter().for_each(|rank| rank.send(Signal::KILL));
+    ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     let left = processes::kill_descendants();
     let until = Instant::now() + LAST_OUTPUT;
     for copier in copiers {

@@ -73,19 +73,10 @@ impl Rank {
         self.pid
     }
 
-    /// Sends `signal` to the rank's process group.
-    pub(super) fn send(&self, signal: Signal) {
+    /// Sends `signal` to the rank's process group. Stopped processes continue, since they are to end.
+    pub(super) fn signal(&self, signal: Signal) {
         // ESRCH means that all have ended; signals to one's own children fail for no other reason.
         let _ = rustix::process::kill_process_group(self.pid, signal);
-    }
-
-    /// Stops the rank's processes until [`resume`](Self::resume). A signal that ends them does so while they are stopped.
-    pub(super) fn pause(&self) {
-        self.send(Signal::STOP);
-    }
-
-    /// Lets processes continue that were stopped, by [`pause`](Self::pause) or by somebody else, since they are to end.
-    pub(super) fn resume(&self) {
-        self.send(Signal::CONT);
+        let _ = rustix::process::kill_process_group(self.pid, Signal::CONT);
     }
 }

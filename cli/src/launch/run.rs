@@ -20,7 +20,7 @@ use symmem::bootstrap::Secret;
 ///
 /// Every rank gets `SYMMEM_RANK`, `SYMMEM_WORLD`, `SYMMEM_LOCAL_RANK`, `SYMMEM_LOCAL_WORLD`, a fresh `SYMMEM_JOB` and
 /// `SYMMEM_SECRET` (on several nodes the secret and `SYMMEM_RENDEZVOUS` of [`RunOptions::node`]), `/dev/null` as standard input, and its own process group, in the supervisor's session. The launcher
-/// forwards SIGINT, SIGTERM and SIGHUP to all ranks, which it stops until each has got the signal. If it was started to ignore SIGHUP, as by nohup, so are the ranks.
+/// forwards SIGINT, SIGTERM and SIGHUP to all ranks. If it was started to ignore SIGHUP, as by nohup, so are the ranks.
 ///
 /// When a rank fails (exit code other than 0, or a signal), the others have [`RunOptions::reaction`] to print their
 /// errors. Then they get SIGTERM, if the options ask for it, and SIGKILL after [`RunOptions::grace`]. A second SIGINT

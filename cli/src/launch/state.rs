@@ -130,8 +130,6 @@ impl<'a> State<'a> {
     fn pass_on(&mut self, signal: Signal) {
         let again = signal == Signal::INT && matches!(self.passed_on, Some((Signal::INT, _)));
         self.passed_on = Some((signal, Instant::now()));
-        // A rank that ran on would see a peer end, and complain, if this process were interrupted before its own signal.
-        self.running_ranks().for_each(Rank::pause);
         self.signal(if again { Signal::KILL } else { signal });
     }
 
@@ -142,7 +140,7 @@ impl<'a> State<'a> {
             return;
         }
         // What the rank leaves is no rank any more, but its peers would wait for it.
-        self.ranks[rank].send(Signal::KILL);
+        self.ranks[rank].signal(Signal::KILL);
         if let Some(first) = &mut self.failure {
             // Afterwards the message and the exit code would be of different ranks.
             if !self.is_told {
@@ -237,12 +235,8 @@ impl<'a> State<'a> {
     }
 
     fn signal(&self, signal: Signal) {
-        self.running_ranks().for_each(|rank| rank.send(signal));
-        self.running_ranks().for_each(Rank::resume);
-    }
-
-    fn running_ranks(&self) -> impl Iterator<Item = &Rank> {
         let all = self.ranks.iter().zip(&self.running);
-        all.filter(|(_, running)| **running).map(|(rank, _)| rank)
+        let running = all.filter(|(_, running)| **running);
+        running.for_each(|(rank, _)| rank.signal(signal));
     }
 }

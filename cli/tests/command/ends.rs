@@ -197,7 +197,10 @@ fn an_interrupted_command_ends_with_130_and_leaves_nothing(
     // This one takes 0.15 s, and may end by itself in the moment when it is interrupted.
     let ended = arguments.contains(&"enqueue") && code == Some(0);
     assert!(ended || code == Some(130), "{code:?}: {error}");
-    assert!(error.lines().count() <= 1, "{error}");
+    // A rank that sees its peer end before its own signal comes says so. Stopping all ranks first would prevent that, but of a
+    // stopped program any thread may get the signal, and not the one that a library of the user's waits in.
+    let complains = |line: &&str| !line.contains(" died; ") && !line.contains(" has ended");
+    assert!(error.lines().filter(complains).count() <= 1, "{error}");
     assert!(asked.elapsed() < Duration::from_secs(20));
     wait_until("no rank is left", || marked(&mark, "").is_empty());
 }

@@ -33,7 +33,10 @@ class TileReduction {
   // `votes`: room for the votes of a block, in the memory of the stages.
   SYMMEM_DEVICE TileReduction(const ReducedGemmArguments& arguments, uint32* votes) : arguments_(arguments), votes_(votes) {
     epoch_ = arch::uniform(arch::load_relaxed(words(arguments).calls()) + 1);
-    if (arch::block_index() == 0 && is_first_wave()) tell_entered(arguments, words(arguments), epoch_);
+    if (arch::block_index() == 0 && is_first_wave()) {
+      tell_entered(arguments, words(arguments), epoch_);
+      arch::drain();  // the barriers of the first tile order only shared memory
+    }
   }
 
   // Returns the memory for parts of tiles.
@@ -94,7 +97,7 @@ class TileReduction {
   template <class Wait>
   SYMMEM_DEVICE bool waited(const ReducedGemmArguments& arguments, Wait wait) const {
     // Before the votes: all threads have finished with the stages.
-    arch::shared_barrier();
+    arch::block_barrier();
     bool good = true;
     if (is_first_wave()) {
       const ReducedWords there = words(arguments);
@@ -204,11 +207,11 @@ SYMMEM_DEVICE void reduced_gemm(const ReducedGemmArguments& given) {
     rounds.find(part);
     tiles.find(part.tile, tile);
     const bool whole = part.end - part.first == steps_of(read_anew(given).shape);
-    if (whole || product.adds_parts(read_anew(given), reduction.parts(), part, votes)) {
-      if (!reduction.finish(product, tile)) break;
-    }
+    bool good = true;
+    if (whole || product.adds_parts(read_anew(given), reduction.parts(), part, votes)) good = reduction.finish(product, tile);
     rounds.pass(part);
     arch::drain();  // the barriers of the next tile order only shared memory
+    if (!good) break;
   }
   reduction.until_finished();
   reduction.end();

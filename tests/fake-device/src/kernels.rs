@@ -17,7 +17,8 @@ use symmem_core::backend::abi::{
     Barrier, ExchangeArguments, GatheredGemmArguments, LatencyArguments, MoveArguments,
     MoveLamportArguments, MulticastArguments, PacketArguments, PieceArguments, ReduceArguments,
     ReduceLamportArguments, ReduceNormArguments, ReducePacketArguments, ReducePushArguments,
-    SignalTarget, SignalWait, StepArguments, TransferArguments, WordOperation, WordWait,
+    ReducedGemmArguments, SignalTarget, SignalWait, StepArguments, TransferArguments,
+    WordOperation, WordWait,
 };
 
 use crate::devices::physical;
@@ -528,15 +529,28 @@ macro_rules! products {
     };
 }
 
-/// A kernel that multiplies and reduces.
+/// A kernel of NVIDIA's that multiplies and reduces.
 macro_rules! sum {
     ($name:expr, $run:expr) => {
         Kernel {
             name: $name,
             parameters: parameter!(sums::TensorReducedArguments),
             waits: true,
-            ranges: sums::ranges,
+            ranges: sums::tensor_ranges,
             run: $run,
+        }
+    };
+}
+
+/// AMD's GEMM + reduce; one kernel for each number of rows and columns of a tile.
+macro_rules! tile_reduce {
+    ($matrices:literal, $rows:literal, $columns:literal) => {
+        Kernel {
+            name: concat!("symmem_reduced_gemm_", $matrices, "_", $rows, "x", $columns),
+            parameters: parameter!(ReducedGemmArguments),
+            waits: true,
+            ranges: sums::ranges,
+            run: sums::tile_reduce::<$rows, $columns>,
         }
     };
 }
@@ -550,6 +564,11 @@ macro_rules! sums {
             sum!(concat!("symmem_split_reduce_", $matrices, "_32"), sums::split_reduce::<32>),
             sum!(concat!("symmem_split_reduce_", $matrices, "_64"), sums::split_reduce::<64>),
             sum!(concat!("symmem_split_reduce_", $matrices, "_128"), sums::split_reduce::<128>),
+            tile_reduce!($matrices, 256, 256),
+            tile_reduce!($matrices, 128, 256),
+            tile_reduce!($matrices, 256, 128),
+            tile_reduce!($matrices, 64, 256),
+            tile_reduce!($matrices, 256, 64),
         )*]
     };
 }

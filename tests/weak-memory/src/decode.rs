@@ -444,7 +444,7 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         };
         carry_out = Some(register);
     }
-    let mut parts = [None; 2];
+    let (mut parts, mut into) = ([None; 2], None);
     for word in words {
         let part = |value: &str| -> Option<(u32, u64)> {
             let (kind, number) = value.split_once('_')?;
@@ -457,13 +457,7 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         };
         match word.split_once(':')? {
             ("src0_sel", "DWORD") | ("src1_sel", "DWORD") | ("dst_sel", "DWORD") => {}
-            // A byte among results of 8 bits, on paths that no test runs.
-            ("dst_sel", _) => {
-                return Some(Operation::Unmodeled {
-                    destination: None,
-                    wide: false,
-                });
-            }
+            ("dst_sel", value) => into = Some(part(value)?),
             ("dst_unused", "UNUSED_PAD") => {}
             ("src0_sel", value) => parts[0] = Some(part(value)?),
             ("src1_sel", value) => parts[1] = Some(part(value)?),
@@ -479,5 +473,6 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
         carry_out,
         sources,
         parts,
+        into,
     })
 }

@@ -90,6 +90,8 @@ pub enum Operation {
         sources: Vec<Operand>,
         /// The byte or the half of each source that is used, if not the whole source: its lowest bit, and its mask.
         parts: [Option<(u32, u64)>; 2],
+        /// The byte or the half of the destination that gets the result; the rest becomes zero.
+        into: Option<(u32, u64)>,
     },
     Compare {
         function: fn(u64, u64) -> bool,

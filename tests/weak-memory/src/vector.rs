@@ -147,6 +147,9 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_bitop3_b32" if modifiers.contains(&"bitop3:0x80") => {
             word!(&[Word, Word, Word], |s| s[0] & s[1] & s[2])
         }
+        "v_bitop3_b32" if modifiers.contains(&"bitop3:0xc") => {
+            word!(&[Word, Word, Word], |s| !s[0] & s[1])
+        }
         "v_bitop3_b32" if modifiers.contains(&"bitop3:0xc8") => {
             word!(&[Word, Word, Word], |s| s[1] & (s[0] | s[2]))
         }

@@ -227,9 +227,11 @@ impl Wave {
         };
         let (rows, columns) = (matrix(a), matrix(b));
         for lane in 0..LANES {
-            for element in 0..4 {
+            // All of it first: the destination may overlap it in part, if it has no more than four registers.
+            let added: [u32; 4] = std::array::from_fn(|element| self.vectors[c + element][lane]);
+            for (element, added) in added.into_iter().enumerate() {
                 let (row, column) = (&rows[lane / 16 * 4 + element], &columns[lane % 16]);
-                let sum = f32::from_bits(self.vectors[c + element][lane]);
+                let sum = f32::from_bits(added);
                 let products = row.iter().zip(column).map(|(left, right)| left * right);
                 let sum = products.fold(sum, |sum, product| sum + product);
                 self.vectors[destination + element][lane] = sum.to_bits();
@@ -359,6 +361,7 @@ impl Wave {
             carry_out,
             sources,
             parts,
+            into,
         } = operation
         else {
             return Ok(());
@@ -380,6 +383,7 @@ impl Wave {
                 number: lane as u32,
                 sources: [values[0][lane], values[1][lane], values[2][lane]],
             });
+            let result = into.map_or(result, |(first, mask)| (result & mask) << first);
             self.vectors[*destination][lane] = result as u32;
             if function.is_wide() {
                 self.vectors[destination + 1][lane] = (result >> 32) as u32;

@@ -75,7 +75,7 @@ fn call(rank: &Rank, kinds: Kinds, deadline: Duration) -> ReducedGemmArguments {
         mode: kinds.mode,
         all: kinds.all.into(),
         partial: kinds.partial,
-        reserved: 0,
+        quota: 0,
     };
     let limits = limits(&arguments.shape, &arguments.problem()).unwrap();
     assert!(limits.word_bytes <= INBOX - WORDS, "{kinds:?}");

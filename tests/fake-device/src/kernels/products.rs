@@ -316,21 +316,26 @@ pub(super) fn tensor_gemm_ranges(launch: &Launch) -> Vec<(u64, u64)> {
     ranges(launch.arguments::<TensorGemmArguments>().arguments)
 }
 
-/// Runs the GEMM kernel of a tile's size, which needs two or four stages of 32 elements of the tile's rows and columns in
-/// shared memory, depending on the target, and chunks of whole tiles.
+/// Reports another launch than the kernels of a tile's size need: two or four stages of 32 elements of the tile's rows and
+/// columns in shared memory, depending on the target.
+pub(super) fn check_tile_launch(launch: &Launch, rows: u32, columns: u32) {
+    let bytes = 2 * (rows + columns) * 32 * 2;
+    if ![bytes, 2 * bytes].contains(&launch.shared) || launch.threads != [512, 1, 1] {
+        violation(format!(
+            "{} is launched with {} bytes of shared memory and {:?} threads",
+            launch.kernel.name, launch.shared, launch.threads
+        ));
+    }
+}
+
+/// Runs the GEMM kernel of a tile's size, which also needs chunks of whole tiles.
 pub(super) fn gathered_gemm<const ROWS: u32, const COLUMNS: u32>(
     launch: &Launch,
     runner: &Runner,
 ) -> Result {
     let arguments: GatheredGemmArguments = launch.arguments();
     let name = launch.kernel.name;
-    let bytes = 2 * (ROWS + COLUMNS) * 32 * 2;
-    if ![bytes, 2 * bytes].contains(&launch.shared) || launch.threads != [512, 1, 1] {
-        violation(format!(
-            "{name} is launched with {} bytes of shared memory and {:?} threads",
-            launch.shared, launch.threads
-        ));
-    }
+    check_tile_launch(launch, ROWS, COLUMNS);
     if arguments.chunks > 1 && !arguments.chunk.is_multiple_of(ROWS.into()) {
         violation(format!(
             "{name}: chunks of {} rows cut tiles",
@@ -341,6 +346,40 @@ pub(super) fn gathered_gemm<const ROWS: u32, const COLUMNS: u32>(
     multiply(launch, runner, arguments)
 }
 
+/// How the blocks of a grid divide tiles.
+pub(super) struct Division {
+    /// Steps of a block in the last round; 0 if its tiles are not divided.
+    pub quota: u64,
+    /// Blocks that multiply.
+    pub blocks: u64,
+    pub tiles: u64,
+    pub k: u64,
+}
+
+impl Division {
+    /// Returns the tiles of the last round.
+    fn last(&self) -> u64 {
+        self.tiles % self.blocks
+    }
+
+    /// Returns the steps of the last round.
+    fn steps(&self) -> u64 {
+        self.last() * self.k.div_ceil(32)
+    }
+}
+
+/// Reports a quota with which steps of the last tiles have no block.
+pub(super) fn check_division(launch: &Launch, division: &Division) {
+    let Division { quota, blocks, .. } = *division;
+    let steps = division.steps();
+    if quota != 0 && quota * blocks < steps {
+        violation(format!(
+            "{}: {quota} steps for each of {blocks} blocks, of {steps}",
+            launch.kernel.name
+        ));
+    }
+}
+
 /// Reports a quota with which steps of the last tiles have no block, or parts of tiles no memory.
 fn check_quota(launch: &Launch, arguments: &GatheredGemmArguments, (rows, columns): (u64, u64)) {
     let quota = u64::from(arguments.quota);
@@ -348,7 +387,6 @@ fn check_quota(launch: &Launch, arguments: &GatheredGemmArguments, (rows, column
         return;
     }
     let [grid, ..] = launch.blocks;
-    let blocks = u64::from(grid.saturating_sub(arguments.movers).max(1));
     let world = arguments.group.world as usize;
     let ranges = match arguments.sharding {
         ShardingCode::COLUMNS => 1,
@@ -357,15 +395,19 @@ fn check_quota(launch: &Launch, arguments: &GatheredGemmArguments, (rows, column
     let row_tiles: u64 = (0..ranges)
         .map(|member| shard(arguments, member).rows.div_ceil(rows))
         .sum();
-    let tiles = row_tiles * arguments.shape.n.div_ceil(columns) % blocks;
-    let steps = tiles * arguments.shape.k.div_ceil(32);
+    let division = Division {
+        quota,
+        blocks: u64::from(grid.saturating_sub(arguments.movers).max(1)),
+        tiles: row_tiles * arguments.shape.n.div_ceil(columns),
+        k: arguments.shape.k,
+    };
+    check_division(launch, &division);
     let counters = (u64::from(grid) * 4).next_multiple_of(SIGNAL_STRIDE);
-    let places = steps.div_ceil(quota) + tiles;
+    let places = division.steps().div_ceil(quota) + division.last();
     let bytes = counters + places * rows * columns * 4;
-    if quota * blocks < steps || arguments.partials.0 == 0 || arguments.partial_bytes < bytes {
+    if arguments.partials.0 == 0 || arguments.partial_bytes < bytes {
         violation(format!(
-            "{}: {quota} steps for each of {blocks} blocks, of {steps}; {} bytes of partial sums at {:#x} where {bytes} \
-             may be used",
+            "{}: {} bytes of partial sums at {:#x} where {bytes} may be used",
             launch.kernel.name, arguments.partial_bytes, arguments.partials.0
         ));
     }

@@ -1,7 +1,7 @@
 //! GEMM + reduce-scatter and GEMM + all-reduce in one kernel.
 //!
 //! The fake multiplies, sends and adds as the host backend does: in memory of the size that the kernel asks for, but in another
-//! layout. Two tensor maps come in front of the arguments.
+//! layout. Two tensor maps come in front of the arguments of NVIDIA's kernels.
 
 use symmem_core::backend::abi::{
     DeviceAddress, MatrixOrderCode, ReducedGemmArguments, ReducedMode, SIGNAL_STRIDE,
@@ -9,7 +9,10 @@ use symmem_core::backend::abi::{
 use symmem_core::host::emulation::{Work, reduced_limits};
 
 use super::collectives::{Translation, members};
-use super::products::{ELEMENT_BYTES, TensorMap, check_map, check_matrices, span};
+use super::products::{
+    Division, ELEMENT_BYTES, TensorMap, check_division, check_map, check_matrices,
+    check_tile_launch, span,
+};
 use super::signals::watch_ranges;
 use super::{Launch, Plain};
 use crate::error::Result;
@@ -26,6 +29,8 @@ pub(super) struct TensorReducedArguments {
 }
 // SAFETY: a repr(C) struct of integers, for which any bytes are a value.
 unsafe impl Plain for TensorReducedArguments {}
+// SAFETY: as above.
+unsafe impl Plain for ReducedGemmArguments {}
 
 /// Returns the rows of the sum that a member owns.
 fn own_rows(arguments: &ReducedGemmArguments, member: usize) -> u64 {
@@ -69,8 +74,15 @@ fn touched(arguments: &mut ReducedGemmArguments) -> Vec<(&mut DeviceAddress, u64
     touched
 }
 
+pub(super) fn tensor_ranges(launch: &Launch) -> Vec<(u64, u64)> {
+    ranges_of(launch.arguments::<TensorReducedArguments>().arguments)
+}
+
 pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
-    let mut arguments = launch.arguments::<TensorReducedArguments>().arguments;
+    ranges_of(launch.arguments())
+}
+
+fn ranges_of(mut arguments: ReducedGemmArguments) -> Vec<(u64, u64)> {
     let watch = arguments.group.watch;
     if members(&arguments.group).is_err() {
         return watch_ranges(&watch);
@@ -81,31 +93,46 @@ pub(super) fn ranges(launch: &Launch) -> Vec<(u64, u64)> {
     some.chain(watch_ranges(&watch)).collect()
 }
 
-/// Runs the kernel for large tiles.
+/// Runs NVIDIA's kernel for large tiles.
 pub(super) fn reduced_gemm(launch: &Launch, runner: &Runner) -> Result {
-    run(launch, runner, ReducedMode::PUSH, 128)
+    run_with_maps(launch, runner, ReducedMode::PUSH, 128)
 }
 
 /// Runs the kernel for few rows, whose name ends in the rows of a tile.
 pub(super) fn split_reduce<const ROWS: u32>(launch: &Launch, runner: &Runner) -> Result {
-    run(launch, runner, ReducedMode::PACKETS, ROWS)
+    run_with_maps(launch, runner, ReducedMode::PACKETS, ROWS)
 }
 
-fn run(launch: &Launch, runner: &Runner, mode: ReducedMode, tile_rows: u32) -> Result {
+/// Runs AMD's kernel of a tile's size.
+pub(super) fn tile_reduce<const ROWS: u32, const COLUMNS: u32>(
+    launch: &Launch,
+    runner: &Runner,
+) -> Result {
+    let arguments: ReducedGemmArguments = launch.arguments();
+    check_tile_launch(launch, ROWS, COLUMNS);
+    members(&arguments.group)?;
+    let (rows, columns) = (u64::from(ROWS), u64::from(COLUMNS));
+    let world = arguments.group.world as usize;
+    let tiles = |member| own_rows(&arguments, member).div_ceil(rows);
+    let row_tiles: u64 = (0..world).map(tiles).sum();
+    let [blocks, ..] = launch.blocks;
+    // The kernel is not told the inbox's size: tests of `backend-hip` are about that.
+    let division = Division {
+        quota: arguments.quota.into(),
+        blocks: blocks.into(),
+        tiles: row_tiles * arguments.shape.n.div_ceil(columns),
+        k: arguments.shape.k,
+    };
+    check_division(launch, &division);
+    run(launch, runner, ReducedMode::PUSH, arguments)
+}
+
+fn run_with_maps(launch: &Launch, runner: &Runner, mode: ReducedMode, tile_rows: u32) -> Result {
     /// Columns in a box of B.
     const BOX_COLUMNS: u32 = 128;
-    let TensorReducedArguments {
-        a,
-        b,
-        mut arguments,
-    } = launch.arguments();
+    let TensorReducedArguments { a, b, arguments } = launch.arguments();
     let (name, shape) = (launch.kernel.name, arguments.shape);
     members(&arguments.group)?;
-    check_matrices(name, &shape);
-    if arguments.mode != mode {
-        let given = arguments.mode.name();
-        violation(format!("{name} is launched in mode {given}"));
-    }
     let lines = (shape.k, shape.m, shape.a_stride);
     let expected = TensorMap::of(shape.element, arguments.a, lines, tile_rows);
     check_map(name, "A", &a, expected)?;
@@ -115,6 +142,21 @@ fn run(launch: &Launch, runner: &Runner, mode: ReducedMode, tile_rows: u32) -> R
         &b,
         TensorMap::of_b(&shape, arguments.b, BOX_COLUMNS),
     )?;
+    run(launch, runner, mode, arguments)
+}
+
+fn run(
+    launch: &Launch,
+    runner: &Runner,
+    mode: ReducedMode,
+    mut arguments: ReducedGemmArguments,
+) -> Result {
+    let name = launch.kernel.name;
+    check_matrices(name, &arguments.shape);
+    if arguments.mode != mode {
+        let given = arguments.mode.name();
+        violation(format!("{name} is launched in mode {given}"));
+    }
     let rank = arguments.group.rank as usize;
     for (what, address) in [
         ("words", arguments.words[rank]),

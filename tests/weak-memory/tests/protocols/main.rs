@@ -95,6 +95,7 @@ protocols! {
     round_trips_of_puts_with_signals_hold: 16,
     round_trips_of_packets_hold: 17,
     an_all_to_all_in_place_holds: 18,
+    a_product_that_is_added_up_holds: 19,
 }
 
 /// `cargo xtask kernels cost` reads the clocks from the file that `SYMMEM_SHARED_CLOCKS` names.

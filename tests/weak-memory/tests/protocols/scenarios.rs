@@ -21,6 +21,7 @@ mod latency;
 mod pieces;
 mod product;
 mod push;
+mod sums;
 mod swap;
 mod words;
 
@@ -32,7 +33,7 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 19] = [
+pub const SCENARIOS: [Scenario; 20] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -138,6 +139,11 @@ pub const SCENARIOS: [Scenario; 19] = [
         name: "swap",
         kernels: &swap::KERNELS,
         run: swap::swaps,
+    },
+    Scenario {
+        name: "reduced product",
+        kernels: &sums::KERNELS,
+        run: sums::sums,
     },
 ];
 

@@ -43,21 +43,26 @@ const PACKETS: [&str; 6] = [
 ];
 
 /// Kernels that copy or reduce in vectors.
-const VECTORS: [&str; 6] = [
+const VECTORS: [&str; 7] = [
     "symmem_copy_vector",
     "symmem_move",
     "symmem_swap",
     "symmem_exchange",
     "symmem_reduce_",
-    PRODUCTS,
+    GATHERED,
+    REDUCED,
 ];
 
+/// All-gather + GEMM, and GEMM + reduce.
+const GATHERED: &str = "symmem_gathered_gemm_";
+const REDUCED: &str = "symmem_reduced_gemm_";
+
 /// GEMM kernels.
-const PRODUCTS: &str = "symmem_gathered_gemm_";
+const PRODUCTS: [&str; 2] = [GATHERED, REDUCED];
 
 /// The least number of publications in a kernel, by prefix of its name, longer prefixes first. A wait has two for its
 /// record, at the deadline and at an abort.
-const PUBLICATIONS: [(&str, usize); 22] = [
+const PUBLICATIONS: [(&str, usize); 23] = [
     ("symmem_copy_vector", 1),
     ("symmem_copy_unrolled", 2),
     ("symmem_latency_packet", 2),
@@ -79,7 +84,8 @@ const PUBLICATIONS: [(&str, usize); 22] = [
     ("symmem_reduce_norm_", 2),
     ("symmem_reduce_push_", 13),
     ("symmem_reduce_", 6),
-    (PRODUCTS, 3),
+    (GATHERED, 3),
+    (REDUCED, 9),
 ];
 
 /// Returns how the names of the matrix instructions begin that GEMM kernels use: those of full rate.
@@ -330,8 +336,7 @@ impl Code<'_> {
         let multiplies = |(index, instruction): (usize, &Instruction)| {
             instruction.mnemonic.starts_with(self.matrix_instruction) && self.is_in_loop(index)
         };
-        let found =
-            !self.function.name.starts_with(PRODUCTS) || self.instructions().any(multiplies);
+        let found = !begins(&self.function.name, &PRODUCTS) || self.instructions().any(multiplies);
         (!found).then_some((self.successors.len(), "no loop has a matrix instruction"))
     }
 

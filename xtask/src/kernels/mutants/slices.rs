@@ -50,7 +50,7 @@ const fn part(
 }
 
 /// Slices of all modules, one element type each.
-pub const SLICES: [Slice; 15] = [
+pub const SLICES: [Slice; 16] = [
     whole("base"),
     whole("latency"),
     whole("signals"),
@@ -105,6 +105,7 @@ pub const SLICES: [Slice; 15] = [
         &["(f32, ", "(shares_f32, "],
     ),
     part("gathered_gemm", "gathered_gemm", &[], &["(f16, rows)"]),
+    part("reduced_gemm", "reduced_gemm", &[], &["(f16, rows)"]),
 ];
 
 impl Slice {

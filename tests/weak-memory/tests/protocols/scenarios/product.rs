@@ -16,29 +16,21 @@ pub const KERNELS: [&str; 8] = [
     "symmem_gathered_gemm_f16_rows_256x256",
     "symmem_gathered_gemm_f16_columns_256x256",
 ];
-/// Their tiles.
-const TILES: [(u32, u32); 4] = [(64, 256), (256, 64), (256, 128), (256, 256)];
 
-/// Returns the bytes of dynamic shared memory of a kernel: none if it is not one of these.
+/// Returns the bytes of dynamic shared memory of a kernel: none if it is no GEMM.
 pub fn shared_memory(kernel: &str, target: Target) -> usize {
-    let place = KERNELS.iter().position(|known| *known == kernel);
-    let tile = |place: usize| {
-        let (rows, columns) = TILES[place / 2];
-        let mut tiles = GemmTile::ALL.into_iter();
-        tiles.find(|tile| (tile.rows, tile.columns) == (rows, columns))
-    };
-    place
-        .and_then(tile)
-        .map_or(0, |tile| tile.shared_memory(target) as usize)
+    let has = |tile: &GemmTile| kernel.ends_with(&format!("_{}x{}", tile.rows, tile.columns));
+    let tile = GemmTile::ALL.into_iter().find(has);
+    tile.map_or(0, |tile| tile.shared_memory(target) as usize)
 }
 
 /// Returns small whole numbers, whose products and sums are exact in f16.
-fn halves(count: usize, salt: usize) -> Vec<u8> {
+pub fn halves(count: usize, salt: usize) -> Vec<u8> {
     let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
     numbers.flat_map(f16::to_le_bytes).collect()
 }
 
-fn half_at(bytes: &[u8], at: usize) -> f32 {
+pub fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
 }
 

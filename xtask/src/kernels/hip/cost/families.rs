@@ -41,8 +41,15 @@ const COLLECTIVE: Family = Family {
 /// Two stages of both operands (`gemm_shared_bytes` in `tile_gemm.h`).
 const TILE_GEMM_SHARED: u32 = 2 * 2 * 128 * (32 + 4) * 2;
 
+const PRODUCT: Family = Family {
+    work: Work::Product,
+    threads: None,
+    shared_bytes: TILE_GEMM_SHARED,
+    ..COLLECTIVE
+};
+
 /// The families, longer prefixes before shorter ones.
-const FAMILIES: [Family; 8] = [
+const FAMILIES: [Family; 9] = [
     Family {
         prefix: "symmem_copy_vector",
         blocks: 16,
@@ -51,10 +58,11 @@ const FAMILIES: [Family; 8] = [
     },
     Family {
         prefix: "symmem_gathered_gemm_",
-        work: Work::Product,
-        threads: None,
-        shared_bytes: TILE_GEMM_SHARED,
-        ..COLLECTIVE
+        ..PRODUCT
+    },
+    Family {
+        prefix: "symmem_reduced_gemm_",
+        ..PRODUCT
     },
     Family {
         prefix: "symmem_move_packets",

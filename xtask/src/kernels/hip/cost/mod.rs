@@ -74,12 +74,13 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Modules with loops that are modeled, and the kernels that stand for theirs.
-const MODULES: [&str; 5] = [
+const MODULES: [&str; 6] = [
     "base",
     "collective",
     "gathered_gemm",
     "reduce",
     "reduce_packets",
+    "reduced_gemm",
 ];
 
 fn of_committed(analyzer: &Analyzer, options: &Options) -> Result<Vec<Cost>> {
@@ -117,7 +118,11 @@ fn is_wanted(kernel: &str, prefix: Option<&str>) -> bool {
     match prefix {
         Some(prefix) => kernel.starts_with(prefix),
         // Kernels for bf16 differ from these in the type of their matrix instructions.
-        None => SHOWN.contains(&kernel) || kernel.starts_with("symmem_gathered_gemm_f16_"),
+        None => {
+            let mut products =
+                ["symmem_gathered_gemm_f16_", "symmem_reduced_gemm_f16_"].into_iter();
+            SHOWN.contains(&kernel) || products.any(|family| kernel.starts_with(family))
+        }
     }
 }
 
