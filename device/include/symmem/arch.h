@@ -109,7 +109,7 @@
 //   dies                        the dies of a device, each with an L2 cache, which take the blocks of a grid in turn
 //   load_reused(pointer)        loads a Vector16 or uint64 that this block or others will read again soon
 //   uniform(value)              the value, which is equal in all threads of the warp, in registers that they share
-//   store_shared(pointer, value)   stores a uint64 or Vector16 of elements in shared memory, aligned to its size
+//   store_shared(pointer, value)   stores one element, or a uint32, uint64 or Vector16 of them, in shared memory, aligned to its size
 //   paired(first, second, high)   the lower or higher elements of two words that hold two elements each
 //   block_all(condition, votes)   as block_all, with room for 16 words in shared memory
 //   drain()                     waits until this warp's accesses to global memory are complete

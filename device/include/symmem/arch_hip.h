@@ -421,8 +421,11 @@ SYMMEM_DEVICE uint64 uniform(uint64 value) {
 }
 
 typedef uint64 SharedPair __attribute__((may_alias));
+typedef uint32 SharedWord __attribute__((may_alias));
 typedef uint32 SharedWords4 __attribute__((ext_vector_type(4), may_alias));
 
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint16 value) { *(SYMMEM_SHARED uint16*)pointer = value; }
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { *(SYMMEM_SHARED SharedWord*)pointer = value; }
 SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { *(SYMMEM_SHARED SharedPair*)pointer = value; }
 SYMMEM_DEVICE void store_shared(uint16* pointer, const Vector16& value) {
   *(SYMMEM_SHARED SharedWords4*)pointer = __builtin_bit_cast(SharedWords4, value);

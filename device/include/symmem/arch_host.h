@@ -326,6 +326,8 @@ SYMMEM_DEVICE uint64 load_reused(const uint64* pointer) { return *pointer; }
 SYMMEM_DEVICE uint32 uniform(uint32 value) { return value; }
 SYMMEM_DEVICE uint64 uniform(uint64 value) { return value; }
 
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint16 value) { *pointer = value; }
+SYMMEM_DEVICE void store_shared(uint16* pointer, uint32 value) { std::memcpy(pointer, &value, sizeof value); }
 SYMMEM_DEVICE void store_shared(uint16* pointer, uint64 value) { std::memcpy(pointer, &value, sizeof value); }
 SYMMEM_DEVICE void store_shared(uint16* pointer, const Vector16& value) { std::memcpy(pointer, &value, sizeof value); }
 

@@ -147,10 +147,9 @@ class AlongDepth {
   Piece loaded_[sets][loads];
 };
 
-// The same for a B whose lines run across the depth. A thread transposes squares of four lines and four columns. Eight
-// adjacent threads fill a line in shared memory, and the next eight the next line. Where there are more threads than squares,
-// some load a square again, and do not store it: a branch around loads would make the compiler wait for all of them in each
-// step.
+// The same for a B whose lines run across the depth. A thread transposes blocks of four columns and four lines, or of fewer
+// lines if there are more threads than blocks. Eight adjacent threads have consecutive lines, and the next eight the next
+// columns.
 template <uint32 count, uint32 sets = 1>
 class AcrossDepth {
  public:
@@ -160,18 +159,18 @@ class AcrossDepth {
 
   SYMMEM_DEVICE explicit AcrossDepth(const GemmLines& from) : base_(from.address), stride_(from.stride) {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < squares; ++number) {
-      const uint32 column = least(index(number) / quads * 4, from.length - 4);
-      offsets_[number] = index(number) % quads * 4 * static_cast<uint32>(stride_) + column * gemm_element_bytes;
+    for (uint32 number = 0; number < blocks; ++number) {
+      const uint32 column = least(four(number) * 4, from.length - 4);
+      offsets_[number] = depth(number) * static_cast<uint32>(stride_) + column * gemm_element_bytes;
     }
   }
 
   SYMMEM_DEVICE void load(uint32 set, bool more) {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < squares; ++number) {
+    for (uint32 number = 0; number < blocks; ++number) {
       SYMMEM_UNROLL
-      for (uint32 line = 0; line < 4; ++line) {
-        lines_[set][number][line] = arch::load_reused(place_in<const uint64>(base_ + line * stride_, offsets_[number]));
+      for (uint32 line = 0; line < lines; ++line) {
+        loaded_[set][number][line] = arch::load_reused(place_in<const uint64>(base_ + line * stride_, offsets_[number]));
       }
     }
     base_ += more ? gemm_depth * stride_ : 0;
@@ -179,29 +178,38 @@ class AcrossDepth {
 
   SYMMEM_DEVICE void store(uint32 set, uint16* to) const {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < squares; ++number) {
-      if (all % gemm_threads != 0 && number * gemm_threads + arch::thread_index() >= all) continue;
-      const uint32 quad = index(number) % quads;
+    for (uint32 number = 0; number < blocks; ++number) {
       SYMMEM_UNROLL
       for (uint32 column = 0; column < 4; ++column) {
-        const auto word = [&](uint32 line) { return static_cast<uint32>(lines_[set][number][line] >> column / 2 * 32); };
-        const uint64 low = arch::paired(word(0), word(1), column % 2), high = arch::paired(word(2), word(3), column % 2);
-        const uint32 line = column * (count / 4) + index(number) / quads;
-        arch::store_shared(to + GemmPlace::at(line, quad / 2) + quad % 2 * 4, high << 32 | low);
+        const auto word = [&](uint32 line) { return static_cast<uint32>(loaded_[set][number][line] >> column / 2 * 32); };
+        const uint32 first = depth(number);
+        uint16* const place = to + GemmPlace::at(column * (count / 4) + four(number), first / gemm_unit) + first % gemm_unit;
+        if constexpr (lines == 4) {
+          const uint64 low = arch::paired(word(0), word(1), column % 2), high = arch::paired(word(2), word(3), column % 2);
+          arch::store_shared(place, high << 32 | low);
+        } else if constexpr (lines == 2) {
+          arch::store_shared(place, arch::paired(word(0), word(1), column % 2));
+        } else {
+          arch::store_shared(place, static_cast<uint16>(word(0) >> column % 2 * 16));
+        }
       }
     }
   }
 
  private:
-  static constexpr uint32 quads = gemm_depth / 4;
-  static constexpr uint32 all = quads * count / 4;
-  static constexpr uint32 squares = (all + gemm_threads - 1) / gemm_threads;
+  static constexpr uint32 fours = count / 4;
+  static constexpr uint32 elements = gemm_depth * count / gemm_threads;  // of a thread
+  static constexpr uint32 lines = elements < 16 ? elements / 4 : 4;      // of a block
+  static constexpr uint32 blocks = elements / (lines * 4);
+  static_assert(blocks * lines * 4 * gemm_threads == gemm_depth * count, "all threads load equally much");
 
-  static SYMMEM_DEVICE uint32 index(uint32 number) { return (arch::thread_index() + number * gemm_threads) % all; }
+  static SYMMEM_DEVICE uint32 index(uint32 number) { return arch::thread_index() + number * gemm_threads; }
+  static SYMMEM_DEVICE uint32 four(uint32 number) { return index(number) / 8 % fours; }
+  static SYMMEM_DEVICE uint32 depth(uint32 number) { return (index(number) / (8 * fours) * 8 + index(number) % 8) * lines; }
 
   uint64 base_, stride_;
-  uint32 offsets_[squares];
-  uint64 lines_[sets][squares][4];
+  uint32 offsets_[blocks];
+  uint64 loaded_[sets][blocks][lines];
 };
 
 // B in shared memory as it lies in a matrix whose lines run across the depth: `gemm_depth` lines of `columns` elements, for

@@ -108,15 +108,11 @@ class TileReduction {
     return arch::block_all(good, votes_);
   }
 
-  // Waits until all members have entered, once. Until then they may still read what the last call stored.
-  SYMMEM_DEVICE bool all_entered(const ReducedGemmArguments& arguments) {
-    entered_ = entered_ || waited(arguments, [](ReducedWaits& waits) { waits.until_entered(); });
-    return entered_;
-  }
-
   SYMMEM_DEVICE bool send(Product& product, const ReducedTile& tile) {
     const ReducedGemmArguments& arguments = read_anew(arguments_);
-    if (!all_entered(arguments)) return false;
+    // Once: until all members have entered, they may still read what the last call stored.
+    entered_ = entered_ || waited(arguments, [](ReducedWaits& waits) { waits.until_entered(); });
+    if (!entered_) return false;
     const CollectiveGroup& group = arguments.group;
     const uint32 owner = tile.place.shard;
     const uint64 to = in_inbox(arguments, owner, place_of_sender(group, owner, group.rank), tile.number);
@@ -141,7 +137,10 @@ class TileReduction {
     for (uint32 place = 0; place < peers; ++place) {
       product.add_sums(in_inbox(arguments, arguments.group.rank, place, tile.number), is_wide(arguments));
     }
-    if (sends_on(arguments)) return send_on(product, tile);
+    if (sends_on(arguments)) {
+      send_on(product, tile);
+      return true;
+    }
     GemmTile place = tile.place;
     if (arguments.all == 0) {
       // C begins with the own rows.
@@ -153,11 +152,10 @@ class TileReduction {
     return true;
   }
 
-  // Stores the sums at all members.
-  SYMMEM_DEVICE bool send_on(const Product& product, const ReducedTile& tile) {
+  // Stores the sums at all members, which have entered: a peer has waited for that before it sent its part.
+  SYMMEM_DEVICE void send_on(const Product& product, const ReducedTile& tile) const {
     const ReducedGemmArguments& arguments = read_anew(arguments_);
     const CollectiveGroup& group = arguments.group;
-    if (!all_entered(arguments)) return false;
     product.store(AllResults{arguments}, arguments.shape, tile.place);
     arch::release_wave();
     arch::block_barrier();
@@ -165,7 +163,6 @@ class TileReduction {
     if (member < group.world && member != group.rank) {
       arch::publish_flag(words(arguments).finished(member, group.rank, tile.number, 0), epoch_);
     }
-    return true;
   }
 
   const ReducedGemmArguments& arguments_;
@@ -188,7 +185,8 @@ SYMMEM_DEVICE void reduced_gemm(const ReducedGemmArguments& given) {
   typename Reduction::Product product;
   ReducedTile tile;
   TilePart part;
-  while (rounds.find(part)) {
+  bool good = true;
+  while (good && rounds.find(part)) {
     tiles.find(part.tile, tile);
     const ReducedGemmArguments& arguments = read_anew(given);
     const GemmShape& shape = arguments.shape;
@@ -207,13 +205,12 @@ SYMMEM_DEVICE void reduced_gemm(const ReducedGemmArguments& given) {
     rounds.find(part);
     tiles.find(part.tile, tile);
     const bool whole = part.end - part.first == steps_of(read_anew(given).shape);
-    bool good = true;
     if (whole || product.adds_parts(read_anew(given), reduction.parts(), part, votes)) good = reduction.finish(product, tile);
     rounds.pass(part);
     arch::drain();  // the barriers of the next tile order only shared memory
-    if (!good) break;
   }
-  reduction.until_finished();
+  // A block whose wait gave up waits for nothing else, or it would leave a deadline later.
+  if (good) reduction.until_finished();
   reduction.end();
 }
 
