@@ -9,94 +9,19 @@
 // halves are left ones, and if a cluster's tiles are in another order.
 #include "../entries/gathered_gemm.h"
 #include "symmem/halved_tiles.h"
-#include "world.h"
+#include "products.h"
 
-#include <iterator>
 #include <map>
 
 namespace {
 
-using Kernel = void (*)(const GatheredGemmArguments&);
-
-struct Tile {
-  uint32 rows, columns, shared_bytes;
-};
-
-template <uint32 rows, uint32 columns>
-constexpr Tile tile_of = {rows, columns, gemm_shared_bytes<rows, columns>};
-
-constexpr Tile shapes[] = {tile_of<256, 256>, tile_of<128, 256>, tile_of<256, 128>, tile_of<64, 256>, tile_of<256, 64>};
-
-struct Numbers {
-  ElementType type;
-  double half_step;  // largest rounding error of a number near 1
-  Kernel kernels[2][std::size(shapes)];  // by the order of B
-};
-
-#define KERNELS(matrices)                                                                             \
-  {                                                                                                   \
-    symmem_gathered_gemm_##matrices##_256x256, symmem_gathered_gemm_##matrices##_128x256,             \
-        symmem_gathered_gemm_##matrices##_256x128, symmem_gathered_gemm_##matrices##_64x256,          \
-        symmem_gathered_gemm_##matrices##_256x64                                                      \
-  }
-
-const Numbers numbers[] = {
-    {ElementType::f16, 0x1p-11, {KERNELS(f16_rows), KERNELS(f16_columns)}},
-    {ElementType::bf16, 0x1p-8, {KERNELS(bf16_rows), KERNELS(bf16_columns)}},
-};
-
-#undef KERNELS
-
-template <ElementType type>
-using Element = typename ElementOf<type>::Type;
-
-uint16 narrowed(ElementType type, float number) {
-  return type == ElementType::f16 ? Element<ElementType::f16>::narrow(number) : Element<ElementType::bf16>::narrow(number);
-}
-
-float widened(ElementType type, uint16 bits) {
-  return type == ElementType::f16 ? Element<ElementType::f16>::widen(bits) : Element<ElementType::bf16>::widen(bits);
-}
-
-// A matrix whose memory ends with its last element. The gaps between its rows must not be written.
-class Matrix {
- public:
-  Matrix(uint64 rows, uint64 columns, uint64 stride, uint64 offset)
-      : rows(rows), columns(columns), stride(stride), buffer_(size(rows, columns, stride), offset) {}
-
-  uint64 at(uint64 row = 0, uint64 column = 0) const { return buffer_.at((row * stride + column) * gemm_element_bytes); }
-  uint16 get(uint64 row, uint64 column) const {
-    uint16 bits;
-    std::memcpy(&bits, place(row, column), sizeof bits);
-    return bits;
-  }
-  void set(uint64 row, uint64 column, uint16 bits) {
-    std::memcpy(const_cast<void*>(place(row, column)), &bits, sizeof bits);
-  }
-  bool between_is_untouched() const {
-    for (uint64 row = 0; row + 1 < rows; ++row)
-      for (uint64 column = columns; column < stride; ++column)
-        if (get(row, column) != untouched) return false;
-    return true;
-  }
-
-  static constexpr uint16 untouched = 0xA5A5;
-  uint64 rows, columns, stride;
-
- private:
-  static uint64 size(uint64 rows, uint64 columns, uint64 stride) {
-    return rows == 0 || columns == 0 ? 0 : ((rows - 1) * stride + columns) * gemm_element_bytes;
-  }
-  const void* place(uint64 row, uint64 column) const { return reinterpret_cast<const void*>(at(row, column)); }
-
-  Buffer buffer_;
-};
+const Numbers<GatheredGemmArguments> numbers[] = SYMMEM_NUMBERS(gathered_gemm);
 
 // One all-gather + GEMM on all ranks.
 struct Product {
   World& world;
   Random& random;
-  const Numbers& type;
+  const Numbers<GatheredGemmArguments>& type;
   const MatrixOrder b_order;
   const Sharding sharding;
   const GatherMode mode;
@@ -153,14 +78,12 @@ struct Product {
     const bool columns = b_order == MatrixOrder::columns;
     b.emplace_back(columns ? n : k, columns ? k : n, stride(columns ? k : n), offset());
     bias.emplace_back(1, n, n, offset());
-    draw(b[0]);
-    draw(bias[0]);
+    draw(b[0], type.type, random);
+    draw(bias[0], type.type, random);
     computing = world.blocks + up_to(random, 3);
-    quota = draws_quota();
-    // As large as the memory that the backend provides, and as all parts of tiles need.
-    const uint64 counters = (computing + movers) * sizeof(uint32) + signal_stride - 1;
-    const uint64 places = (computing + last_tiles()) * shapes[shape].rows * shapes[shape].columns * sizeof(float);
-    partials.assign(world.ranks, std::vector<uint64>((counters / signal_stride * signal_stride + places) / sizeof(uint64)));
+    quota = draw_quota(random, last_tiles(), k, computing);
+    const uint64 bytes = part_counters_bytes(computing + movers) + part_places_bytes(shapes[shape], computing, last_tiles());
+    partials.assign(world.ranks, std::vector<uint64>(bytes / sizeof(uint64)));
   }
 
   // Returns the number of tiles of the last round, if it does not fill the grid.
@@ -169,23 +92,9 @@ struct Product {
     return TileWalk(mine, shapes[shape].rows, shapes[shape].columns, gemm_band, 1).count() % computing;
   }
 
-  // Divides the last round in two thirds of the cases.
-  uint32 draws_quota() {
-    const uint32 steps = static_cast<uint32>((k + gemm_depth - 1) / gemm_depth), tiles = last_tiles();
-    if (tiles == 0 || up_to(random, 2) == 0) return 0;
-    const uint32 least = (tiles * steps + computing - 1) / computing;
-    return least + up_to(random, steps - least);
-  }
-
   bool by_rows() const { return sharding == Sharding::rows; }
   uint64 begin(uint32 member) const { return std::min(member * shard, by_rows() ? m : k); }
   uint64 part(uint32 member) const { return std::min(shard, (by_rows() ? m : k) - begin(member)); }
-
-  void draw(Matrix& matrix) {
-    for (uint64 row = 0; row < matrix.rows; ++row)
-      for (uint64 column = 0; column < matrix.columns; ++column)
-        matrix.set(row, column, narrowed(type.type, static_cast<float>(up_to(random, 1u << 20)) * 0x1p-19f - 1));
-  }
 
   // Returns an element of the whole A from its member's shard.
   uint16 a(uint64 row, uint64 column) const {
@@ -221,7 +130,7 @@ struct Product {
     return arguments;
   }
 
-  Kernel kernel() const { return type.kernels[b_order == MatrixOrder::columns][shape]; }
+  Kernel<GatheredGemmArguments> kernel() const { return type.kernels[b_order == MatrixOrder::columns][shape]; }
   uint32 shared_bytes() const { return shapes[shape].shared_bytes; }
 
   // Simulates copy engines: copies each chunk of each peer and then raises its word.
@@ -250,14 +159,14 @@ struct Product {
 
   // Runs one call. Joining the threads acts as the barriers around it.
   void call() {
-    for (Matrix& shard : shards) draw(shard);
+    for (Matrix& shard : shards) draw(shard, type.type, random);
     for (uint32& epoch : epochs) ++epoch;
     std::vector<std::thread> running;
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       const uint32 seed = static_cast<uint32>(random());
       running.emplace_back([this, rank] {
         const GatheredGemmArguments mine = arguments(rank);
-        const Kernel multiply = kernel();
+        const Kernel<GatheredGemmArguments> multiply = kernel();
         arch::launch(computing + movers, gemm_threads, shared_bytes(), [&] { multiply(mine); });
       });
       if (mode == GatherMode::wait) running.emplace_back([this, rank, seed] { bring(rank, seed); });
@@ -267,12 +176,10 @@ struct Product {
 
   // Checks |C - R| <= u |R| + sqrt(K) 2^-22 sum |a b| for each element, with R in f64, plus half of the smallest f16.
   void check(const std::string& what) const {
-    std::vector<double> left(m * k), right(k * n);
+    std::vector<double> left(m * k);
     for (uint64 row = 0; row < m; ++row)
       for (uint64 depth = 0; depth < k; ++depth) left[row * k + depth] = widened(type.type, a(row, depth));
-    for (uint64 depth = 0; depth < k; ++depth)
-      for (uint64 column = 0; column < n; ++column)
-        right[depth * n + column] = widened(type.type, b_order == MatrixOrder::rows ? b[0].get(depth, column) : b[0].get(column, depth));
+    const std::vector<double> right = widened_b(b[0], b_order, type.type);
     std::vector<unsigned> wrong(world.ranks);
     std::vector<double> sums(n), sizes(n);
     for (uint64 row = 0; row < m; ++row) {
@@ -280,13 +187,7 @@ struct Product {
         sums[column] = has_bias ? widened(type.type, bias[0].get(0, column)) : 0;
         sizes[column] = std::fabs(sums[column]);
       }
-      for (uint64 depth = 0; depth < k; ++depth) {
-        for (uint64 column = 0; column < n; ++column) {
-          const double product = left[row * k + depth] * right[depth * n + column];
-          sums[column] += product;
-          sizes[column] += std::fabs(product);
-        }
-      }
+      add_product(&left[row * k], right, sums, sizes);
       for (uint64 column = 0; column < n; ++column) {
         const double bound = type.half_step * std::fabs(sums[column]) +
                              std::sqrt(static_cast<double>(k)) * 0x1p-22 * sizes[column] + 0x1p-25;
@@ -299,15 +200,10 @@ struct Product {
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       expect(wrong[rank] == 0, what + ": " + std::to_string(wrong[rank]) + " elements of C are wrong");
       expect(c[rank].between_is_untouched() && gathered[rank].between_is_untouched(), what + ": nothing between rows is touched");
-      expect(counters_are_zero(rank), what + ": the counters of parts are ready for the next call");
+      expect(part_counters_are_zero(partials[rank].data(), computing + movers), what + ": the counters of parts are ready for the next call");
       expect(gathers(rank), what + ": the gathered A is all of A, the own shard where it is kept");
     }
     expect(world.record.state == 0, what + ": no wait gave up");
-  }
-
-  bool counters_are_zero(uint32 rank) const {
-    const uint32* counters = reinterpret_cast<const uint32*>(partials[rank].data());
-    return std::all_of(counters, counters + computing + movers, [](uint32 counter) { return counter == 0; });
   }
 
   bool gathers(uint32 rank) const {
@@ -354,7 +250,7 @@ void waits_end() {
       if (aborts) __atomic_store_n(&world.abort, 1u, __ATOMIC_RELEASE);
     });
     const GatheredGemmArguments arguments = product.arguments(0);
-    const Kernel multiply = product.kernel();
+    const Kernel<GatheredGemmArguments> multiply = product.kernel();
     arch::launch(2, gemm_threads, product.shared_bytes(), [&] { multiply(arguments); });
     host.join();
     const WaitRecord& record = world.record;
