@@ -23,7 +23,7 @@ struct Run {
 }
 
 /// The runs. Each sanitizer uses different seeds, to cover more schedules.
-const RUNS: [Run; 18] = [
+const RUNS: [Run; 22] = [
     Run::new("collectives", "address,undefined", "all", 1),
     Run::new("collectives", "thread", "calls", 1 + SEEDS),
     Run::new("twin", "address,undefined", "all", 1),
@@ -32,6 +32,10 @@ const RUNS: [Run; 18] = [
     Run::new("gathered_gemm", "thread", "calls", 1 + SEEDS),
     Run::new("gathered_gemm", "address,undefined", "calls", 1 + 2 * SEEDS).few(&TO_SHARED),
     Run::new("gathered_gemm", "thread", "calls", 1 + 3 * SEEDS).few(&TO_SHARED),
+    Run::new("reduced_gemm", "address,undefined", "all", 1),
+    Run::new("reduced_gemm", "thread", "calls", 1 + SEEDS),
+    Run::new("reduced_gemm", "address,undefined", "calls", 1 + 2 * SEEDS).few(&TO_SHARED),
+    Run::new("reduced_gemm", "thread", "calls", 1 + 3 * SEEDS).few(&TO_SHARED),
     Run::new("gathered_at_once", "address,undefined", "all", 1),
     Run::new("gathered_at_once", "thread", "calls", 1 + SEEDS),
     Run::new("lamport", "address,undefined", "all", 1),
