@@ -10,9 +10,9 @@
 // a bias of every rank or part; if a call is counted at its beginning or not at all; if rows of C are not moved; if partial
 // sums are rounded in spite of f32; and if a block waits again after a wait that gave up.
 //
-// Not visible here: the barrier before a call is counted, since a block that tells or waits has passed others; the wait until
-// all have entered before sums are sent on, since the partial sums of all have arrived; the barrier before a vote, since
-// votes use no shared memory here; and a sender's or receiver's order of places, if it gives each peer one.
+// Not visible here: the barrier before a call is counted, since a block that tells or waits has passed others; the barrier
+// before a vote, since votes use no shared memory here; and a sender's or receiver's order of places, if it gives each peer
+// one.
 #include "../entries/reduced_gemm.h"
 #include "products.h"
 

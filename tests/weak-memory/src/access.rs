@@ -259,6 +259,12 @@ impl Core {
             Operation::SharedStore { address, ref words } => {
                 self.store_shared(wave, address, words)?;
             }
+            Operation::SharedStoreHalf {
+                source,
+                high,
+                address,
+                offset,
+            } => self.store_shared_half(wave, address, (source, high), offset)?,
             _ => return Ok(false),
         }
         Ok(true)

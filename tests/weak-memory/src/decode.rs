@@ -265,6 +265,14 @@ fn access(mnemonic: &str, operands: &[&str], words: &[&str]) -> Option<Operation
             offset: usize::try_from(offset).ok()?,
         });
     }
+    if let "ds_write_b16" | "ds_write_b16_d16_hi" = mnemonic {
+        return Some(Operation::SharedStoreHalf {
+            source: vector(1)?,
+            high: mnemonic.ends_with("_hi"),
+            address: vector(0)?,
+            offset: usize::try_from(offset).ok()?,
+        });
+    }
     // One offset, or two in units of the access size.
     let (kind, bits) = mnemonic.split_once("_b")?;
     let bytes = bits.parse::<usize>().ok()? / 8;

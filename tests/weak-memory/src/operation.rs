@@ -163,6 +163,13 @@ pub enum Operation {
         address: usize,
         words: Vec<(usize, usize)>,
     },
+    /// A store of one half of a register to shared memory.
+    SharedStoreHalf {
+        source: usize,
+        high: bool,
+        address: usize,
+        offset: usize,
+    },
     /// Adds a 16x16x16 or 16x16x32 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or
     /// not. Lane `l` has `elements` (four or eight) of row `l % 16` of `a` from column `elements * (l / 16)` on, the
     /// same of a column of `b`, and of column `l % 16` of the result four rows from `4 * (l / 16)` on.

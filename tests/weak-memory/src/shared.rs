@@ -113,6 +113,32 @@ impl Core {
         self.begin_shared(wave, Registers::Vector(0..0), words, Access::Store)
     }
 
+    /// Stores a half of a register to shared memory, at an offset from a lane's address. Races are looked for in whole words.
+    pub fn store_shared_half(
+        &mut self,
+        wave: &mut Wave,
+        address: usize,
+        (source, high): (usize, bool),
+        offset: usize,
+    ) -> Result<(), Fault> {
+        for register in [address, source] {
+            wave.check(Registers::Vector(register..register + 1))?;
+        }
+        self.count_clocks(wave, address, &[offset], true);
+        let mut words = Vec::new();
+        for lane in wave.lanes() {
+            let at = wave.vectors[address][lane] as usize + offset;
+            let value = wave.vectors[source][lane] >> if high { 16 } else { 0 };
+            let shared = &mut self.block(wave)?.shared;
+            shared
+                .get_mut(at..at + 2)
+                .ok_or_else(|| outside(at))?
+                .copy_from_slice(&(value as u16).to_le_bytes());
+            words.push(at as u64 & !3);
+        }
+        self.begin_shared(wave, Registers::Vector(0..0), words, Access::Store)
+    }
+
     fn begin_shared(
         &mut self,
         wave: &mut Wave,

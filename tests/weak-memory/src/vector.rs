@@ -172,6 +172,7 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_subrev_u32" => word!(&[Word, Word], |s| s[1].wrapping_sub(s[0])),
         "v_add3_u32" => word!(&[Word, Word, Word], |s| s[0] + s[1] + s[2]),
         "v_lshl_add_u32" => word!(&[Word, Word, Word], |s| (s[0] << (s[1] & 31)) + s[2]),
+        "v_add_lshl_u32" => word!(&[Word, Word, Word], |s| (s[0] + s[1]) << (s[2] & 31)),
         "v_xad_u32" => word!(&[Word, Word, Word], |s| (s[0] ^ s[1]) + s[2]),
         "v_mul_lo_u32" => word!(&[Word, Word], |s| s[0].wrapping_mul(s[1])),
         "v_mul_hi_u32" => word!(&[Word, Word], |s| (s[0] * s[1]) >> 32),
