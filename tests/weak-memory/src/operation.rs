@@ -170,10 +170,12 @@ pub enum Operation {
         address: usize,
         offset: usize,
     },
-    /// Adds a 16x16x16 or 16x16x32 product of f16 matrices to an f32 matrix. All lanes of the wave take part, active or
+    /// Adds a 16x16x16 or 16x16x32 product of f16 or bf16 matrices to an f32 matrix. All lanes of the wave take part, active or
     /// not. Lane `l` has `elements` (four or eight) of row `l % 16` of `a` from column `elements * (l / 16)` on, the
     /// same of a column of `b`, and of column `l % 16` of the result four rows from `4 * (l / 16)` on.
     MatrixMultiply {
+        /// Returns the value of an element's bits.
+        widen: fn(u16) -> f32,
         elements: usize,
         destination: usize,
         a: usize,

@@ -1,6 +1,6 @@
 //! Vector arithmetic, one lane at a time.
 
-use half::f16;
+use half::{bf16, f16};
 
 /// The kind of a source, per lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,7 @@ pub fn float_comparison(condition: &str) -> Option<fn(u64, u64) -> bool> {
     Some(match condition {
         "lt" => |a, b| float(a) < float(b),
         "gt" => |a, b| float(a) > float(b),
+        "u" => |a, b| float(a).is_nan() || float(b).is_nan(),
         _ => return None,
     })
 }
@@ -227,6 +228,10 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         "v_cvt_f16_f32" => word!(&[Word], |s| f16::from_f32(float(s[0])).to_bits().into()),
         "v_cvt_pk_f16_f32" => word!(&[Word, Word], |s| {
             let half = |bits| u64::from(f16::from_f32(float(bits)).to_bits());
+            half(s[1]) << 16 | half(s[0])
+        }),
+        "v_cvt_pk_bf16_f32" => word!(&[Word, Word], |s| {
+            let half = |bits| u64::from(bf16::from_f32(float(bits)).to_bits());
             half(s[1]) << 16 | half(s[0])
         }),
         "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),

@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use half::f16;
-
 use crate::block::Access;
 use crate::memory::Path;
 use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
@@ -192,18 +190,20 @@ impl Wave {
                 lane,
             } => self.read_lane(*destination, *source, *lane),
             Operation::MatrixMultiply {
+                widen,
                 elements,
                 destination,
                 a,
                 b,
                 c,
-            } => self.matrix_multiply(*elements, *destination, [*a, *b, *c]),
+            } => self.matrix_multiply(*widen, *elements, *destination, [*a, *b, *c]),
             _ => return None,
         })
     }
 
     fn matrix_multiply(
         &mut self,
+        widen: fn(u16) -> f32,
         elements: usize,
         destination: usize,
         [a, b, c]: [usize; 3],
@@ -219,8 +219,7 @@ impl Wave {
                 for element in 0..elements {
                     let word = self.vectors[first + element / 2][lane];
                     let bits = (word >> (element % 2 * 16)) as u16;
-                    lines[lane % 16][lane / 16 * elements + element] =
-                        f16::from_bits(bits).to_f32();
+                    lines[lane % 16][lane / 16 * elements + element] = widen(bits);
                 }
             }
             lines

@@ -25,12 +25,12 @@ pub fn shared_memory(kernel: &str, target: Target) -> usize {
 }
 
 /// Returns small whole numbers, whose products and sums are exact in f16.
-pub fn halves(count: usize, salt: usize) -> Vec<u8> {
+fn halves(count: usize, salt: usize) -> Vec<u8> {
     let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
     numbers.flat_map(f16::to_le_bytes).collect()
 }
 
-pub fn half_at(bytes: &[u8], at: usize) -> f32 {
+fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
 }
 

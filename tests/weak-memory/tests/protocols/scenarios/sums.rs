@@ -1,17 +1,18 @@
 //! GEMM + reduce-scatter and + all-reduce in one kernel: the owner of a tile adds what its peer stored in its inbox.
 
-use half::f16;
+use half::{bf16, f16};
 use symmem_kernels_hip::GEMM_THREADS;
 
-use super::product::{half_at, halves};
 use super::*;
 
 /// The kernels, of two tiles: with B in rows, and in columns.
-pub const KERNELS: [&str; 4] = [
+pub const KERNELS: [&str; 6] = [
     "symmem_reduced_gemm_f16_rows_64x256",
     "symmem_reduced_gemm_f16_columns_64x256",
     "symmem_reduced_gemm_f16_rows_256x64",
     "symmem_reduced_gemm_f16_columns_256x64",
+    "symmem_reduced_gemm_bf16_rows_64x256",
+    "symmem_reduced_gemm_bf16_columns_64x256",
 ];
 
 /// Rows of the sum; the last rank has one fewer than the other.
@@ -23,9 +24,45 @@ const STEPS: usize = K.div_ceil(32);
 /// Elements of a tile.
 const TILE: u64 = 64 * 256;
 
+/// An element type of matrices.
+struct Element {
+    /// Its number as `ElementType`.
+    number: u32,
+    narrow: fn(f32) -> [u8; 2],
+    widen: fn([u8; 2]) -> f32,
+}
+
+const F16: Element = Element {
+    number: 9,
+    narrow: |number| f16::from_f32(number).to_le_bytes(),
+    widen: |bytes| f16::from_le_bytes(bytes).to_f32(),
+};
+const BF16: Element = Element {
+    number: 10,
+    narrow: |number| bf16::from_f32(number).to_le_bytes(),
+    widen: |bytes| bf16::from_le_bytes(bytes).to_f32(),
+};
+
+impl Element {
+    /// Returns small whole numbers, whose products and sums are exact in f32.
+    fn numbers(&self, count: usize, salt: usize) -> Vec<u8> {
+        let numbers = (0..count).map(|at| ((at * 5 + salt * 3) % 7) as f32 - 3.0);
+        numbers.flat_map(self.narrow).collect()
+    }
+
+    fn at(&self, bytes: &[u8], at: usize) -> f32 {
+        (self.widen)([bytes[2 * at], bytes[2 * at + 1]])
+    }
+
+    fn rounded(&self, number: f32) -> f32 {
+        (self.widen)((self.narrow)(number))
+    }
+}
+
 /// The options of a call.
 struct Variant {
     kernel: &'static str,
+    element: Element,
     b_in_columns: bool,
     /// Whether all ranks get the whole sum.
     all: bool,
@@ -40,8 +77,10 @@ struct Variant {
 impl Variant {
     fn of(seed: u64) -> Self {
         let bit = |number: u64| seed >> number & 1 == 1;
+        let kernel = KERNELS[seed as usize % KERNELS.len()];
         Self {
-            kernel: KERNELS[seed as usize % 4],
+            kernel,
+            element: if kernel.contains("_bf16_") { BF16 } else { F16 },
             b_in_columns: bit(0),
             all: bit(2),
             wide: bit(3),
@@ -64,11 +103,10 @@ impl Variant {
 
 /// Multiplies and adds up twice in the same inboxes, without anything between the calls. The seed selects the options.
 pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
-    /// `ElementType`
-    const F16: u32 = 9;
+    /// `ElementType::f32`
     const F32: u32 = 11;
     let variant = Variant::of(seed);
-    let n = variant.n;
+    let (n, element) = (variant.n, &variant.element);
     let (blocks, quota) = variant.division();
     let mut world = World::new(kernels, seed);
     // A tile's sums from the peer, the counters of parts, and room for the parts of two tiles.
@@ -84,9 +122,11 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         memory.write(inboxes[rank] + travelling, &[0; STRIDE as usize]);
     }
     let b_stride = if variant.b_in_columns { K } else { n };
-    let rights: Vec<Vec<u8>> = (0..RANKS).map(|rank| halves(K * n, 5 + rank)).collect();
+    let rights: Vec<Vec<u8>> = (0..RANKS)
+        .map(|rank| element.numbers(K * n, 5 + rank))
+        .collect();
     let b = world.each("right", (K * n * 2) as u64, false);
-    let bias_bytes = halves(n, 3);
+    let bias_bytes = element.numbers(n, 3);
     let bias = world.each("bias", bias_bytes.len() as u64, false);
     for rank in 0..RANKS {
         world.machine.memory().write(b[rank], &rights[rank]);
@@ -97,13 +137,13 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             true => column * K + deep,
             false => deep * n + column,
         };
-        half_at(&rights[rank], place)
+        element.at(&rights[rank], place)
     };
     let mut expected = Vec::new();
     for round in 0..2 {
         let a = world.each(&format!("left {round}"), (M * K * 2) as u64, false);
         let lefts: Vec<Vec<u8>> = (0..RANKS)
-            .map(|rank| halves(M * K, round + 2 * rank))
+            .map(|rank| element.numbers(M * K, round + 2 * rank))
             .collect();
         for (base, left) in a.iter().zip(&lefts) {
             world.machine.memory().write(*base, left);
@@ -117,16 +157,25 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let results: &[u64] = if variant.all { &c } else { &[] };
         let sum = |row: usize, column: usize| {
             let of_rank = |rank: usize| {
-                let products = (0..K)
-                    .map(|deep| half_at(&lefts[rank], row * K + deep) * right(rank, deep, column));
+                let products = (0..K).map(|deep| {
+                    element.at(&lefts[rank], row * K + deep) * right(rank, deep, column)
+                });
                 products.sum::<f32>()
             };
             let bias = if variant.bias {
-                half_at(&bias_bytes, column)
+                element.at(&bias_bytes, column)
             } else {
                 0.0
             };
-            bias + (0..RANKS).map(of_rank).sum::<f32>()
+            // What comes from the other rank was rounded on its way, unless it is f32.
+            let owner = row / SHARD;
+            let sent = of_rank(1 - owner);
+            let sent = if variant.wide {
+                sent
+            } else {
+                element.rounded(sent)
+            };
+            bias + of_rank(owner) + sent
         };
         for rank in 0..RANKS {
             let arguments = Arguments::default()
@@ -142,7 +191,7 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 ])
                 .longs(&[M, n, K, K, b_stride, n].map(|side| side as u64))
                 .words(&[
-                    F16,
+                    element.number,
                     1 + u32::from(variant.b_in_columns),
                     u32::from(variant.bias),
                     0,
@@ -151,14 +200,13 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .words(&[
                     1,
                     u32::from(variant.all),
-                    if variant.wide { F32 } else { F16 },
+                    if variant.wide { F32 } else { element.number },
                     quota,
                 ]);
             let threads = GEMM_THREADS as usize;
             world.launch(rank, variant.kernel, blocks, threads, arguments);
             let numbers = rows_of(rank).flat_map(|row| (0..n).map(move |column| (row, column)));
-            let bytes =
-                numbers.flat_map(|(row, column)| f16::from_f32(sum(row, column)).to_le_bytes());
+            let bytes = numbers.flat_map(|(row, column)| (element.narrow)(sum(row, column)));
             expected.push((c[rank], bytes.collect()));
         }
     }
