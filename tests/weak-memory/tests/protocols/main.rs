@@ -258,6 +258,7 @@ const REDUCE: &Scenario = &SCENARIOS[3];
 const EXCHANGE: &Scenario = &SCENARIOS[5];
 const PUSH: &Scenario = &SCENARIOS[6];
 const PRODUCT: &Scenario = &SCENARIOS[7];
+const SUMS: &Scenario = &SCENARIOS[19];
 const PIECES: &Scenario = &SCENARIOS[9];
 const ROWS: &Scenario = &SCENARIOS[13];
 const WORDS: &Scenario = &SCENARIOS[14];
@@ -479,6 +480,36 @@ fn a_product_without_barriers_around_its_stages_is_found() {
         "symmem_gathered_gemm_f16_rows_64x256",
         no_barrier,
         &["shared memory", "races"],
+    );
+}
+
+#[test]
+fn a_sum_whose_parts_are_not_written_back_is_found() {
+    finds(
+        SUMS,
+        "symmem_reduced_gemm_f16_rows_64x256",
+        is_write_back,
+        &["inbox", "not written back"],
+    );
+}
+
+#[test]
+fn a_sum_without_an_invalidation_behind_the_wait_is_found() {
+    finds(
+        SUMS,
+        "symmem_reduced_gemm_bf16_columns_64x256",
+        is_invalidation,
+        &["inbox", "a cache has an older line"],
+    );
+}
+
+#[test]
+fn a_sum_whose_waves_do_not_meet_before_they_are_told_of_is_found() {
+    finds_changed(
+        SUMS,
+        "symmem_reduced_gemm_f16_columns_256x64",
+        no_barrier,
+        &["races"],
     );
 }
 
