@@ -87,7 +87,7 @@ impl Variant {
             divided: (seed / 3) % 2 == 1,
             bias: bit(4),
             // Lines of B that lie across the depth are aligned for loads of 16 bytes, or of 8.
-            n: if (seed / 5) % 2 == 0 { 24 } else { 20 },
+            n: if (seed / 5).is_multiple_of(2) { 24 } else { 20 },
         }
     }
 
