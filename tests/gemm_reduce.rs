@@ -448,7 +448,7 @@ fn every_kernel() {
     }
 }
 
-/// Algorithms with kernels on Hopper.
+/// Algorithms that are one kernel.
 const KERNELS: [GemmReduceAlgorithm; 2] = [GemmReduceAlgorithm::Push, GemmReduceAlgorithm::Packets];
 
 fn small(reduction: Reduction, algorithm: GemmReduceAlgorithm) -> Case {

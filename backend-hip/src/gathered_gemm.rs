@@ -2,7 +2,7 @@
 //! all strides and alignments.
 
 use crate::gemm_rounds::Rounds;
-use crate::gemm_tiles::{chosen_tile, has_room, kernel_name};
+use crate::gemm_tiles::{Names, chosen_tile, has_room, kernel_name, names};
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
@@ -10,7 +10,8 @@ use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile};
 
-const FAMILY: &str = "symmem_gathered_gemm";
+/// The kernels.
+const NAMES: Names = names!("symmem_gathered_gemm");
 
 /// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
 /// The GEMM rate is half of the peak of MI300's matrix cores.
@@ -34,7 +35,7 @@ pub fn limits(
             columns: named & 0xffff,
         },
     };
-    let known = GemmTile::ALL.contains(&tile) && kernel_name(FAMILY, shape, tile).is_some();
+    let known = GemmTile::ALL.contains(&tile) && kernel_name(&NAMES, shape, tile).is_some();
     if !known || !has_room(backend, tile) || !countable(shape) {
         return GatheredLimits::default();
     }
@@ -107,7 +108,7 @@ pub unsafe fn launch(
         rows: limits.tile_m,
         columns: limits.tile_n,
     };
-    let name = kernel_name(FAMILY, shape, tile).ok_or_else(unsupported)?;
+    let name = kernel_name(&NAMES, shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
@@ -127,32 +128,14 @@ pub unsafe fn launch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm_tiles::tests::check_kernels;
 
     #[test]
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
-        for element in [ElementTypeCode::F16, ElementTypeCode::BF16] {
-            for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
-                let shape = GemmLayout {
-                    element,
-                    b_order,
-                    ..GemmLayout::default()
-                };
-                for tile in GemmTile::ALL {
-                    let name = kernel_name(FAMILY, &shape, tile).unwrap();
-                    let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
-                    let entry = all.find(|entry| entry.name == name).unwrap();
-                    let bytes = size_of::<GatheredGemmArguments>();
-                    assert_eq!(
-                        (entry.argument_bytes as usize, entry.threads),
-                        (bytes, THREADS)
-                    );
-                }
-            }
-        }
-        let other = GemmLayout {
-            element: ElementTypeCode::F32,
-            ..GemmLayout::default()
-        };
-        assert_eq!(kernel_name(FAMILY, &other, GemmTile::ALL[0]), None);
+        check_kernels(
+            "symmem_gathered_gemm",
+            &NAMES,
+            size_of::<GatheredGemmArguments>(),
+        );
     }
 }

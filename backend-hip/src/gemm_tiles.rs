@@ -37,20 +37,42 @@ pub fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Ge
     best.unwrap_or(GemmTile::ALL[0])
 }
 
-/// Returns the name of a family's kernel for a shape; `None` for an element type or an order of `B` without one.
-pub fn kernel_name(family: &str, shape: &GemmLayout, tile: GemmTile) -> Option<String> {
-    let element = match shape.element {
-        ElementTypeCode::F16 => "f16",
-        ElementTypeCode::BF16 => "bf16",
+/// The names of a family of kernels, by element type and order of `B`, and by tile, in the order of [`GemmTile::ALL`].
+pub type Names = [[&'static str; GemmTile::ALL.len()]; 4];
+
+/// Makes the [`Names`] of a family.
+macro_rules! names {
+    ($family:literal) => {
+        [
+            $crate::gemm_tiles::names!($family, "_f16_rows_"),
+            $crate::gemm_tiles::names!($family, "_f16_columns_"),
+            $crate::gemm_tiles::names!($family, "_bf16_rows_"),
+            $crate::gemm_tiles::names!($family, "_bf16_columns_"),
+        ]
+    };
+    ($family:literal, $matrices:literal) => {
+        [
+            concat!($family, $matrices, "256x256"),
+            concat!($family, $matrices, "128x256"),
+            concat!($family, $matrices, "256x128"),
+            concat!($family, $matrices, "64x256"),
+            concat!($family, $matrices, "256x64"),
+        ]
+    };
+}
+pub(crate) use names;
+
+/// Returns the name of a family's kernel for a shape; `None` for an element type, an order of `B` or a tile without one.
+pub fn kernel_name(names: &Names, shape: &GemmLayout, tile: GemmTile) -> Option<&'static str> {
+    let matrices = match (shape.element, shape.b_order) {
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
         _ => return None,
     };
-    let order = match shape.b_order {
-        MatrixOrderCode::ROWS => "rows",
-        MatrixOrderCode::COLUMNS => "columns",
-        _ => return None,
-    };
-    let GemmTile { rows, columns } = tile;
-    Some(format!("{family}_{element}_{order}_{rows}x{columns}"))
+    let tile = GemmTile::ALL.into_iter().position(|one| one == tile)?;
+    Some(names[matrices][tile])
 }
 
 /// Returns whether a block has enough shared memory for a tile.
@@ -60,8 +82,47 @@ pub fn has_room(backend: &HipBackend, tile: GemmTile) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use symmem_kernels_hip::GEMM_THREADS;
+
+    /// Checks that each kernel of a family exists, by its own name, and takes a struct of this size.
+    pub fn check_kernels(family: &str, names: &Names, argument_bytes: usize) {
+        for (element, type_name) in [
+            (ElementTypeCode::F16, "f16"),
+            (ElementTypeCode::BF16, "bf16"),
+        ] {
+            for (b_order, order) in [
+                (MatrixOrderCode::ROWS, "rows"),
+                (MatrixOrderCode::COLUMNS, "columns"),
+            ] {
+                let shape = GemmLayout {
+                    element,
+                    b_order,
+                    ..GemmLayout::default()
+                };
+                for tile in GemmTile::ALL {
+                    let name = kernel_name(names, &shape, tile).unwrap();
+                    let GemmTile { rows, columns } = tile;
+                    assert_eq!(
+                        name,
+                        format!("{family}_{type_name}_{order}_{rows}x{columns}")
+                    );
+                    let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
+                    let entry = all.find(|entry| entry.name == name).unwrap();
+                    assert_eq!(
+                        (entry.argument_bytes as usize, entry.threads),
+                        (argument_bytes, GEMM_THREADS)
+                    );
+                }
+            }
+        }
+        let other = GemmLayout {
+            element: ElementTypeCode::F32,
+            ..GemmLayout::default()
+        };
+        assert_eq!(kernel_name(names, &other, GemmTile::ALL[0]), None);
+    }
 
     #[test]
     fn small_products_have_small_tiles_so_that_more_compute_units_work() {

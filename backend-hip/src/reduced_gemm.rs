@@ -2,7 +2,7 @@
 //! alignments, and every `K`. There is none for [`ReducedMode::PACKETS`].
 
 use crate::gemm_rounds::Rounds;
-use crate::gemm_tiles::{chosen_tile, has_room, kernel_name};
+use crate::gemm_tiles::{Names, chosen_tile, has_room, kernel_name, names};
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
@@ -11,7 +11,8 @@ use symmem_gpu::reduced_gemm::{check_grid, unsupported};
 use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
-const FAMILY: &str = "symmem_reduced_gemm";
+/// The kernels.
+const NAMES: Names = names!("symmem_reduced_gemm");
 
 /// Sizes of a member's memory for a shape, as `symmem/tile_reduce.h` and `symmem/reduced_gemm.h` divide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,25 @@ struct Plan {
 }
 
 impl Plan {
+    fn limits(&self, target: Target) -> ReducedLimits {
+        ReducedLimits {
+            blocks: self.blocks,
+            threads: GEMM_THREADS,
+            tile_m: self.tile.rows,
+            tile_n: self.tile.columns,
+            alignment: 1,
+            // Where loads transpose, threads hold other sums of a tile (`symmem/gemm_stage.h`).
+            layout: (target == Target::Gfx950).into(),
+            inbox_bytes: self.inbox_bytes(),
+            word_bytes: self.layout.word_bytes,
+        }
+    }
+
+    /// Returns the bytes of an inbox: the peers' sums, and the parts of this rank's divided tiles.
+    fn inbox_bytes(&self) -> u64 {
+        self.layout.sums_bytes + self.rounds.partial_bytes(self.blocks.into())
+    }
+
     /// Returns `None` if there is no kernel.
     fn new(backend: &HipBackend, shape: &GemmLayout, problem: &ReducedProblem) -> Option<Self> {
         let travels = problem.partial == ElementTypeCode::F32 || problem.partial == shape.element;
@@ -67,7 +87,7 @@ impl Plan {
             return None;
         }
         let tile = chosen_tile(shape, ShardingCode::ROWS, problem.shard);
-        kernel_name(FAMILY, shape, tile)?;
+        kernel_name(&NAMES, shape, tile)?;
         if !has_room(backend, tile) {
             return None;
         }
@@ -87,20 +107,8 @@ impl Plan {
 
 /// See [`symmem_core::backend::Gemm::reduced_gemm_limits`]; limits with 0 blocks if there is no kernel.
 pub fn limits(backend: &HipBackend, shape: &GemmLayout, problem: &ReducedProblem) -> ReducedLimits {
-    let Some(plan) = Plan::new(backend, shape, problem) else {
-        return ReducedLimits::default();
-    };
-    ReducedLimits {
-        blocks: plan.blocks,
-        threads: GEMM_THREADS,
-        tile_m: plan.tile.rows,
-        tile_n: plan.tile.columns,
-        alignment: 1,
-        // Where loads transpose, threads hold other sums of a tile (`symmem/gemm_stage.h`).
-        layout: (backend.target == Target::Gfx950).into(),
-        inbox_bytes: plan.layout.sums_bytes + plan.rounds.partial_bytes(plan.blocks.into()),
-        word_bytes: plan.layout.word_bytes,
-    }
+    let plan = Plan::new(backend, shape, problem);
+    plan.map_or(ReducedLimits::default(), |plan| plan.limits(backend.target))
 }
 
 /// See [`symmem_core::backend::Gemm::reduced_gemm`].
@@ -118,9 +126,9 @@ pub unsafe fn launch(
     on: RawStream,
 ) -> CallResult<()> {
     let (shape, problem) = (&arguments.shape, arguments.problem());
-    check_grid(&limits(backend, shape, &problem), geometry)?;
     let plan = Plan::new(backend, shape, &problem).ok_or_else(unsupported)?;
-    let name = kernel_name(FAMILY, shape, plan.tile).ok_or_else(unsupported)?;
+    check_grid(&plan.limits(backend.target), geometry)?;
+    let name = kernel_name(&NAMES, shape, plan.tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks: plan.blocks,
@@ -140,6 +148,7 @@ pub unsafe fn launch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm_tiles::tests::check_kernels;
 
     const TILE: GemmTile = GemmTile::ALL[1];
 
@@ -159,25 +168,11 @@ mod tests {
 
     #[test]
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
-        for element in [ElementTypeCode::F16, ElementTypeCode::BF16] {
-            for b_order in [MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS] {
-                let shape = GemmLayout {
-                    element,
-                    b_order,
-                    ..GemmLayout::default()
-                };
-                for tile in GemmTile::ALL {
-                    let name = kernel_name(FAMILY, &shape, tile).unwrap();
-                    let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
-                    let entry = all.find(|entry| entry.name == name).unwrap();
-                    let bytes = size_of::<ReducedGemmArguments>();
-                    assert_eq!(
-                        (entry.argument_bytes as usize, entry.threads),
-                        (bytes, GEMM_THREADS)
-                    );
-                }
-            }
-        }
+        check_kernels(
+            "symmem_reduced_gemm",
+            &NAMES,
+            size_of::<ReducedGemmArguments>(),
+        );
     }
 
     #[test]
@@ -199,6 +194,33 @@ mod tests {
         assert_eq!(eight.sums_bytes, 7 * scatter.sums_bytes);
         let alone = layout(&shape, &problem(1, 0, ElementTypeCode::BF16)).unwrap();
         assert_eq!(alone.sums_bytes, 0);
+    }
+
+    #[test]
+    fn parts_of_divided_tiles_lie_behind_the_peers_sums() {
+        let shape = GemmLayout {
+            m: 300,
+            n: 264,
+            k: 8192,
+            ..GemmLayout::default()
+        };
+        let problem = problem(2, 0, ElementTypeCode::BF16);
+        let rounds = Rounds::new(&shape, ShardingCode::ROWS, problem.shard, TILE, 304);
+        let layout = layout(&shape, &problem).unwrap();
+        let plan = Plan {
+            tile: TILE,
+            blocks: 304,
+            layout,
+            rounds,
+        };
+        // 256 steps of each of eight tiles, four tiles for each of two owners, a place for each part and for each tile.
+        let places = (8 * 256_u64).div_ceil(rounds.quota()) + 8;
+        let counters = 1280;
+        assert!(rounds.quota() != 0);
+        assert_eq!(
+            plan.inbox_bytes(),
+            layout.sums_bytes + counters + places * 128 * 256 * 4
+        );
     }
 
     #[test]

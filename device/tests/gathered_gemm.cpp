@@ -82,7 +82,7 @@ struct Product {
     draw(bias[0], type.type, random);
     computing = world.blocks + up_to(random, 3);
     quota = draw_quota(random, last_tiles(), k, computing);
-    const uint64 bytes = part_counters_bytes(computing + movers) + part_places_bytes(shapes[shape], computing, last_tiles());
+    const uint64 bytes = part_counters_bytes(computing + movers) + part_places_bytes(shapes[shape], k, quota, last_tiles());
     partials.assign(world.ranks, std::vector<uint64>(bytes / sizeof(uint64)));
   }
 

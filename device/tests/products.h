@@ -132,13 +132,15 @@ inline uint32 draw_quota(Random& random, uint32 tiles, uint64 k, uint32 blocks) 
   return least + up_to(random, steps - least);
 }
 
-// Return the bytes of the memory for parts of tiles, as large as the backend provides it and as all parts need it: of the
-// counters of a grid, and of the places behind them. `blocks`: those that compute.
+// Return the bytes of the memory for parts of tiles, as large as the backend provides it: of the counters of a grid, and of the
+// places behind them.
 inline uint64 part_counters_bytes(uint32 blocks) {
   return (blocks * sizeof(uint32) + signal_stride - 1) / signal_stride * signal_stride;
 }
-inline uint64 part_places_bytes(const Tile& tile, uint32 blocks, uint32 last_tiles) {
-  return static_cast<uint64>(blocks + last_tiles) * tile.rows * tile.columns * sizeof(float);
+inline uint64 part_places_bytes(const Tile& tile, uint64 k, uint32 quota, uint32 last_tiles) {
+  if (quota == 0) return 0;
+  const uint64 steps = last_tiles * ((k + gemm_depth - 1) / gemm_depth), places = (steps + quota - 1) / quota + last_tiles;
+  return places * tile.rows * tile.columns * sizeof(float);
 }
 
 // Returns whether the counters are ready for the next call.

@@ -114,15 +114,16 @@ struct Reduction {
     const bool columns = b_order == MatrixOrder::columns;
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       const uint64 k = problem.k[rank];
+      const uint32 quota = draw_quota(random, last_tiles(), k, blocks);
       // Rows of C that are not the own ones are there at times, and must not be written.
       const uint64 c_rows = all ? m : owned(rank) + up_to(random, 1) * up_to(random, 20);
       ranks.push_back({{Matrix(m, k, stride(k), offset()),
                         Matrix(columns ? n : k, columns ? k : n, stride(columns ? k : n), offset()), Matrix(1, n, n, offset()),
                         Matrix(c_rows, n, all ? c_stride : stride(n), offset())},
                        {},
-                       Aligned(counters_at() + part_counters_bytes(blocks) + part_places_bytes(shapes[shape], blocks, last_tiles())),
+                       Aligned(counters_at() + part_counters_bytes(blocks) + part_places_bytes(shapes[shape], k, quota, last_tiles())),
                        Aligned(finished_at(world.ranks - 1, 0)),
-                       draw_quota(random, last_tiles(), k, blocks)});
+                       quota});
       // What nobody has stored is not a number in any type.
       std::fill_n(ranks[rank].inbox.data(), ranks[rank].inbox.bytes, uint8(0xFF));
       std::fill_n(ranks[rank].inbox.data() + counters_at(), part_counters_bytes(blocks), uint8(0));

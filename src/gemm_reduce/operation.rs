@@ -75,7 +75,8 @@ impl Communicator {
     /// enqueue.
     ///
     /// Each rank allocates the elements of the sum: a baseline all of them, a pipeline those of the other ranks' rows, and as
-    /// many again if copy engines send them; a fused kernel what it says that it needs, about as much as arrives at a rank.
+    /// many again if copy engines send them; a fused kernel what it says that it needs: about as much as arrives at a rank, in whole
+    /// tiles, and on AMD up to 128 MiB for tiles that several blocks multiply.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if shapes or options differ; [`Error::InvalidArgument`] for invalid

@@ -2,8 +2,8 @@
 //!
 //! Rules, not rows, from measurements on two and four GPUs behind a switch (`2026-11-27-gemm-reduce-2xh200`, `-4xh100`). A GEMM of a block must fill
 //! the device, or cutting the rows costs more than the travel under other GEMMs saves; below that, one GEMM and a collective
-//! are fastest. Where a device has kernels that multiply and reduce, these are faster than either for few and for many rows. Other
-//! devices were not measured.
+//! are fastest. Where Hopper's kernels multiply and reduce, these are faster than either for few and for many rows. Other devices,
+//! AMD's among them, were not measured: the same rules for them are a guess.
 
 use crate::base::gemm_names::GemmTransport;
 use crate::base::gemm_reduce_names::{GemmReduceAlgorithm, Reduction};
@@ -23,10 +23,10 @@ const MOST_CHUNKS: usize = 4;
 /// Rows of the sum up to which one kernel with packets is chosen, if there is one: at 128 rows a GEMM and a collective take as
 /// long (`2026-11-27-fused-gemm-rs-2xh200`, `-gemm-ar-2xh200`).
 const FEW_ROWS: usize = 64;
-/// Elements of the sum from which on one kernel that pushes tiles is chosen, if there is one: its tiles fill a device twice, so
-/// that those of one round travel under the next. It was the fastest way from 1024 × 8192 on, for each K from 1024 to 14336; at
-/// 512 × 8192, which fills a device once, a GEMM and a collective are 5 to 7 % faster (same results).
-const MANY_TILES: usize = 2 * FULL_BLOCK;
+/// Rounds of tiles, in tenths, from which on one kernel that pushes tiles is chosen, if there is one: those of one round travel
+/// under the next. On H200, with 132 tiles in a round, it was the fastest way from 1024 × 8192 on, 256 tiles, for each K from
+/// 1024 to 14336; at 512 × 8192 a GEMM and a collective are 5 to 7 % faster (same results). No other device was measured.
+const MANY_ROUNDS: u128 = 19;
 
 /// What is chosen: never automatic.
 pub(super) type Chosen = (GemmReduceAlgorithm, GemmTransport, usize);
@@ -40,8 +40,11 @@ fn automatic_kernel(
     if shape.m <= FEW_ROWS && kernels.packets.is_ok() {
         return Some(GemmReduceAlgorithm::Packets);
     }
-    let many = shape.m.saturating_mul(shape.n) >= MANY_TILES;
-    (many && kernels.push.is_ok()).then_some(GemmReduceAlgorithm::Push)
+    let limits = kernels.push.as_ref().ok()?;
+    let round = [limits.blocks, limits.tile_m, limits.tile_n];
+    let round: u128 = round.into_iter().map(u128::from).product();
+    let many = 10 * shape.m as u128 * shape.n as u128 >= MANY_ROUNDS * round;
+    many.then_some(GemmReduceAlgorithm::Push)
 }
 
 /// Returns the fused kernel for a shape whose parts are sent in f32, which only fused kernels can do.
@@ -130,10 +133,15 @@ mod tests {
 
     const SCATTER: Reduction = Reduction::Scatter;
 
-    /// A device with both kernels, or none.
+    /// An H200 with both kernels, or none.
     fn kernels(present: bool) -> FusedKernels {
         let limits = || match present {
-            true => Ok(ReducedLimits::default()),
+            true => Ok(ReducedLimits {
+                blocks: 132,
+                tile_m: 128,
+                tile_n: 256,
+                ..ReducedLimits::default()
+            }),
             false => Err("no such kernel".into()),
         };
         FusedKernels {

@@ -13,9 +13,6 @@ use symmem::{
     GemmReduceShape, GemmTransport, Graph, Matrix, Reduction, Result,
 };
 
-/// Backends with fused kernels.
-const FUSED: [&str; 2] = ["host", "cuda"];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GemmReduceVariant {
     Baseline,
@@ -97,9 +94,8 @@ impl Scenario {
 impl GemmReduceVariant {
     /// Returns why a backend has not the algorithm.
     fn absent(self, setting: Setting) -> Option<&'static str> {
-        let (algorithm, _) = self.named();
-        let has = !algorithm.is_fused() || FUSED.contains(&setting.backend());
-        (!has).then_some("this backend has no such kernel")
+        let lacks = self == Self::Packets && setting.backend() == "hip";
+        lacks.then_some("this backend has no such kernel")
     }
 }
 
@@ -281,7 +277,11 @@ fn a_rank_stopped_in_a_reduced_product_is_named_at_the_deadline(
     // Few cases on backends that must start a driver.
     let few = match setting {
         Setting::Host => phase != Phase::Before || kind.is_multiple_of(2),
-        Setting::Hip => (named, reduction, phase) == (V::PipelinePut, R::All, Phase::Moving),
+        Setting::Hip => [
+            (V::PipelinePut, R::All, Phase::Moving),
+            (V::Push, R::Scatter, Phase::Multiplying),
+        ]
+        .contains(&(named, reduction, phase)),
         _ => [
             (V::PipelinePut, R::Scatter, Phase::Before),
             (V::PipelineKernel, R::All, Phase::Multiplying),

@@ -197,10 +197,12 @@ fn an_interrupted_command_ends_with_130_and_leaves_nothing(
     // This one takes 0.15 s, and may end by itself in the moment when it is interrupted.
     let ended = arguments.contains(&"enqueue") && code == Some(0);
     assert!(ended || code == Some(130), "{code:?}: {error}");
-    // A rank that sees its peer end before its own signal comes says so. Stopping all ranks first would prevent that, but of a
-    // stopped program any thread may get the signal, and not the one that a library of the user's waits in.
-    let complains = |line: &&str| !line.contains(" died; ") && !line.contains(" has ended");
-    assert!(error.lines().filter(complains).count() <= 1, "{error}");
+    // A rank that sees its peer end before its own signal comes says so, and logs it. (If the launcher stopped all ranks
+    // first, any thread of a stopped process could take the signal, and not only one that waits for it.)
+    let tells_of_a_peer = |line: &&str| line.contains(" died; ") || line.contains(" has ended");
+    let (told, other): (Vec<_>, Vec<_>) = error.lines().partition(tells_of_a_peer);
+    // Three lines each, and no command here has more than five ranks.
+    assert!(told.len() <= 3 * 4 && other.len() <= 1, "{error}");
     assert!(asked.elapsed() < Duration::from_secs(20));
     wait_until("no rank is left", || marked(&mark, "").is_empty());
 }

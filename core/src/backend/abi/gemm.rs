@@ -234,8 +234,8 @@ pub struct ReducedProblem {
 }
 
 /// The limits of a backend's GEMM + reduce kernel for a shape and a [`ReducedProblem`]. They are functions of the
-/// device's model and partition, the shape and the problem: all members of a group with equal devices get equal limits,
-/// and members with unequal limits cannot make a call together.
+/// device's model and partition, the shape and the problem: all members of a group with equal devices and shapes get equal
+/// limits, and members with unequal limits cannot make a call together.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReducedLimits {
@@ -250,7 +250,7 @@ pub struct ReducedLimits {
     pub tile_n: u32,
     /// Required alignment of `A` and `B`, and with `all` of the results, in bytes; 0 and 1 mean any.
     pub alignment: u32,
-    /// The layout of inboxes and words, where kernels of different devices have different ones: a number.
+    /// Identifies the layout of inboxes and words, where kernels of different devices have different ones.
     pub layout: u32,
     /// Bytes of a member's inbox, whose layout is the kernel's own. They are zeroed once, before the first call.
     pub inbox_bytes: u64,

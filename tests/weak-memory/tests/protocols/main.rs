@@ -504,12 +504,24 @@ fn a_sum_without_an_invalidation_behind_the_wait_is_found() {
 }
 
 #[test]
-fn a_sum_whose_waves_do_not_meet_before_they_are_told_of_is_found() {
+fn a_sum_that_is_told_of_before_all_waves_have_stored_it_is_found() {
+    // The barrier between the stores of 16 bytes and the thread that writes back and publishes.
+    let is_barrier = |one: &&Instruction| matches!(one.operation, Operation::Barrier);
+    let stands_between = |code: &[Instruction], index: usize| {
+        let mut before = code[..index]
+            .iter()
+            .rev()
+            .take_while(|one| !is_barrier(one));
+        let mut behind = code[index + 1..].iter().take_while(|one| !is_barrier(one));
+        let publishes = before.any(|one| one.is("global_store_dwordx4"))
+            && behind.any(|one| one.is("buffer_wbl2"));
+        no_barrier(code, index).filter(|_| publishes)
+    };
     finds_changed(
         SUMS,
         "symmem_reduced_gemm_f16_columns_256x64",
-        no_barrier,
-        &["races"],
+        stands_between,
+        &["inbox", "sees the host's initial value"],
     );
 }
 

@@ -76,16 +76,17 @@ struct Variant {
 
 impl Variant {
     fn of(seed: u64) -> Self {
-        let bit = |number: u64| seed >> number & 1 == 1;
-        let kernel = KERNELS[seed as usize % KERNELS.len()];
+        let kernels = KERNELS.len() as u64;
+        let kernel = KERNELS[(seed % kernels) as usize];
+        let bit = |number: u64| (seed / kernels) >> number & 1 == 1;
         Self {
             kernel,
             element: if kernel.contains("_bf16_") { BF16 } else { F16 },
-            b_in_columns: bit(0),
-            all: bit(2),
-            wide: bit(3),
-            divided: (seed / 3) % 2 == 1,
-            bias: bit(4),
+            b_in_columns: seed % 2 == 1,
+            all: seed >> 2 & 1 == 1,
+            wide: bit(1),
+            divided: bit(0),
+            bias: seed >> 4 & 1 == 1,
             // Lines of B that lie across the depth are aligned for loads of 16 bytes, or of 8.
             n: if (seed / 5).is_multiple_of(2) { 24 } else { 20 },
         }
