@@ -247,7 +247,7 @@ pub struct Rank {
 impl Rank {
     /// Returns the text of the rank's next line with this key, and when it came.
     pub fn hear(&mut self, key: &str) -> (String, Instant) {
-        let until = Instant::now() + PATIENCE + Duration::from_secs(15);
+        let until = Instant::now() + PATIENCE + Duration::from_secs(90);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let heard = self.lines.recv_timeout(left);
