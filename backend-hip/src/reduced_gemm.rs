@@ -82,8 +82,9 @@ impl Plan {
     /// Returns `None` if there is no kernel.
     fn new(backend: &HipBackend, shape: &GemmLayout, problem: &ReducedProblem) -> Option<Self> {
         let travels = problem.partial == ElementTypeCode::F32 || problem.partial == shape.element;
-        if problem.mode != ReducedMode::PUSH || problem.shard == 0 || !travels || !countable(shape)
-        {
+        let covered = problem.shard.saturating_mul(problem.world.into()) >= shape.m;
+        let known = problem.mode == ReducedMode::PUSH && problem.shard != 0 && covered;
+        if !known || !travels || !countable(shape) {
             return None;
         }
         let tile = chosen_tile(shape, ShardingCode::ROWS, problem.shard);
