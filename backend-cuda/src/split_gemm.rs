@@ -9,7 +9,7 @@ use crate::tensor_maps::{BOX_LENGTH, Boxes, Fetch, TensorGemmArguments};
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
-use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, unsupported};
+use symmem_gpu::gathered_gemm::{ELEMENT_BYTES, place_of_matrices, unsupported};
 use symmem_kernels_ptx::{
     CLUSTER_GEMM, CLUSTER_GEMM_ROWS, SPLIT_GEMM, SPLIT_GEMM_ROWS, SPLIT_GEMM_SHARED_MEMORY,
 };
@@ -171,13 +171,7 @@ impl Grid {
 
     /// Returns the index of a shape's kernel in the list of those with `all_rows` rows; `None` if there is none.
     pub(crate) fn kernel(&self, shape: &GemmLayout, all_rows: &[u32]) -> Option<usize> {
-        let matrices = match (shape.element, shape.b_order) {
-            (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
-            (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
-            (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
-            (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
-            _ => return None,
-        };
+        let matrices = place_of_matrices(shape)?;
         let index = all_rows.iter().position(|&rows| rows == self.rows)?;
         Some(matrices * all_rows.len() + index)
     }

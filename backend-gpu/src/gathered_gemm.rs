@@ -45,6 +45,18 @@ impl Rates {
     }
 }
 
+/// Returns the place of a shape's element type and order of `B` in lists of kernels: f16 before bf16, and of each rows before
+/// columns; `None` for those without kernels.
+pub fn place_of_matrices(shape: &GemmLayout) -> Option<usize> {
+    Some(match (shape.element, shape.b_order) {
+        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
+        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
+        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
+        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
+        _ => return None,
+    })
+}
+
 /// Returns whether `m`, `n` and `k` fit the 32-bit counters of the kernels.
 pub fn countable(shape: &GemmLayout) -> bool {
     let most = i32::MAX as u64;

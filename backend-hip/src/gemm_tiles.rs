@@ -4,6 +4,7 @@ use crate::gemm_rounds::Rounds;
 use crate::instance::HipBackend;
 use symmem_core::backend::abi::*;
 use symmem_gpu::Gpu;
+use symmem_gpu::gathered_gemm::place_of_matrices;
 use symmem_kernels_hip::GemmTile;
 
 /// Compute units of MI300X. The choice of the tile does not ask the device, since all members must choose alike.
@@ -64,13 +65,7 @@ pub(crate) use names;
 
 /// Returns the name of a family's kernel for a shape; `None` for an element type, an order of `B` or a tile without one.
 pub fn kernel_name(names: &Names, shape: &GemmLayout, tile: GemmTile) -> Option<&'static str> {
-    let matrices = match (shape.element, shape.b_order) {
-        (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,
-        (ElementTypeCode::F16, MatrixOrderCode::COLUMNS) => 1,
-        (ElementTypeCode::BF16, MatrixOrderCode::ROWS) => 2,
-        (ElementTypeCode::BF16, MatrixOrderCode::COLUMNS) => 3,
-        _ => return None,
-    };
+    let matrices = place_of_matrices(shape)?;
     let tile = GemmTile::ALL.into_iter().position(|one| one == tile)?;
     Some(names[matrices][tile])
 }

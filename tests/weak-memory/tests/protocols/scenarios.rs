@@ -15,6 +15,7 @@ use symmem_weak_memory::random::Random;
 use crate::arguments::{Arguments, WatchWords};
 
 pub mod covered;
+mod element;
 mod exchange;
 mod lamport;
 mod latency;

@@ -1,8 +1,8 @@
 //! Fused all-gather + GEMM: a block that waited for its word loads what a mover block stored.
 
-use half::f16;
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
+use super::element::F16;
 use super::*;
 
 /// The kernels, of four tiles: with B in rows, and in columns.
@@ -22,16 +22,6 @@ pub fn shared_memory(kernel: &str, target: Target) -> usize {
     let has = |tile: &GemmTile| kernel.ends_with(&format!("_{}x{}", tile.rows, tile.columns));
     let tile = GemmTile::ALL.into_iter().find(has);
     tile.map_or(0, |tile| tile.shared_memory(target) as usize)
-}
-
-/// Returns small whole numbers, whose products and sums are exact in f16.
-fn halves(count: usize, salt: usize) -> Vec<u8> {
-    let numbers = (0..count).map(|at| f16::from_f32(((at * 5 + salt * 3) % 7) as f32 - 3.0));
-    numbers.flat_map(f16::to_le_bytes).collect()
-}
-
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32()
 }
 
 /// The options of a GEMM.
@@ -86,8 +76,6 @@ const STEPS: usize = K.div_ceil(32);
 pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     // Some rows and columns of a tile.
     const M: usize = 10;
-    /// `ElementType::f16`
-    const F16: u32 = 9;
     let variant = Variant::of(seed);
     // Lines of B that lie across the depth are aligned for loads of 16 bytes, or of 8.
     let n = if seed & 8 == 0 { 24 } else { 20 };
@@ -103,7 +91,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let gathered = world.each("gathered", (M * K * 2) as u64, false);
     let arrivals = world.signals.iter().map(|own| own + EPOCH + STRIDE);
     let arrivals: Vec<u64> = arrivals.collect();
-    let right = halves(K * n, 5);
+    let right = F16.numbers(K * n, 5);
     let b = world.each("right", right.len() as u64, false);
     for base in &b {
         world.machine.memory().write(*base, &right);
@@ -125,7 +113,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         } else {
             deep * n + column
         };
-        half_at(&right, place)
+        F16.at(&right, place)
     };
     let mut expected = Vec::new();
     for round in 0..2 {
@@ -136,7 +124,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             false,
         );
         let c = world.each(&format!("product {round}"), (M * n * 2) as u64, false);
-        let left = halves(M * K, round);
+        let left = F16.numbers(M * K, round);
         for (rank, base) in fresh.iter().enumerate() {
             let corner = if variant.by_columns {
                 columns
@@ -150,8 +138,8 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let mut result = Vec::new();
         for at in 0..M * n {
             let (row, column) = (at / n, at % n);
-            let products = (0..K).map(|deep| half_at(&left, row * K + deep) * right(deep, column));
-            result.extend(f16::from_f32(products.sum()).to_le_bytes());
+            let products = (0..K).map(|deep| F16.at(&left, row * K + deep) * right(deep, column));
+            result.extend((F16.narrow)(products.sum()));
         }
         for rank in 0..RANKS {
             world.copy(
@@ -170,7 +158,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(&arrivals, 0)
                 .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
                 .longs(&[M, n, K, K, b_stride, n].map(|side| side as u64))
-                .words(&[F16, 1 + u32::from(variant.b_in_columns), 0, 0])
+                .words(&[F16.number, 1 + u32::from(variant.b_in_columns), 0, 0])
                 // One chunk, moved by one block; this rank's own shard is not kept.
                 .longs(&[shard as u64, 256])
                 .words(&[

@@ -1,8 +1,8 @@
 //! GEMM + reduce-scatter and + all-reduce in one kernel: the owner of a tile adds what its peer stored in its inbox.
 
-use half::{bf16, f16};
 use symmem_kernels_hip::GEMM_THREADS;
 
+use super::element::{BF16, Element, F16};
 use super::*;
 
 /// The kernels, of two tiles: with B in rows, and in columns.
@@ -23,41 +23,6 @@ const K: usize = 72;
 const STEPS: usize = K.div_ceil(32);
 /// Elements of a tile.
 const TILE: u64 = 64 * 256;
-
-/// An element type of matrices.
-struct Element {
-    /// Its number as `ElementType`.
-    number: u32,
-    narrow: fn(f32) -> [u8; 2],
-    widen: fn([u8; 2]) -> f32,
-}
-
-const F16: Element = Element {
-    number: 9,
-    narrow: |number| f16::from_f32(number).to_le_bytes(),
-    widen: |bytes| f16::from_le_bytes(bytes).to_f32(),
-};
-const BF16: Element = Element {
-    number: 10,
-    narrow: |number| bf16::from_f32(number).to_le_bytes(),
-    widen: |bytes| bf16::from_le_bytes(bytes).to_f32(),
-};
-
-impl Element {
-    /// Returns small whole numbers, whose products and sums are exact in f32.
-    fn numbers(&self, count: usize, salt: usize) -> Vec<u8> {
-        let numbers = (0..count).map(|at| ((at * 5 + salt * 3) % 7) as f32 - 3.0);
-        numbers.flat_map(self.narrow).collect()
-    }
-
-    fn at(&self, bytes: &[u8], at: usize) -> f32 {
-        (self.widen)([bytes[2 * at], bytes[2 * at + 1]])
-    }
-
-    fn rounded(&self, number: f32) -> f32 {
-        (self.widen)((self.narrow)(number))
-    }
-}
 
 /// The options of a call.
 struct Variant {
