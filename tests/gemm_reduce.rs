@@ -542,7 +542,7 @@ fn a_kernel_that_the_ranks_have_not_is_refused_with_what_to_do_and_the_selector_
             case.make::<bf16>(&communicator).unwrap().algorithm()
         };
         let element = GemmPartials::Element;
-        assert_eq!(automatic(256, element), GemmReduceAlgorithm::Baseline);
+        assert_eq!(automatic(256, element), GemmReduceAlgorithm::Push);
         assert_eq!(automatic(64, element), GemmReduceAlgorithm::Packets);
         assert_eq!(automatic(256, GemmPartials::F32), GemmReduceAlgorithm::Push);
     });

@@ -236,7 +236,7 @@ fn the_first_failure_ends_all_and_gives_the_code() {
     let start = Instant::now();
     let output = launcher(3, "[ $SYMMEM_RANK = 1 ] && exit 7; sleep 60 & wait");
     assert_eq!(output.status.code(), Some(7));
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(50));
     let told = String::from_utf8_lossy(&output.stderr).contains("rank 1 exited with code 7");
     assert!(told, "{output:?}");
 }
@@ -284,7 +284,7 @@ fn a_rank_that_ignores_the_request_is_killed_after_the_grace() {
     );
     assert_eq!(output.status.code(), Some(3));
     assert!(
-        start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_secs(20)
+        start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_secs(50)
     );
 }
 
@@ -299,7 +299,7 @@ fn ranks_that_are_not_asked_to_end_have_the_grace_to_do_so_by_themselves() {
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(lines(&output.stdout), ["[1] gave back", "[2] gave back"]);
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(50));
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn a_reader_of_messages_that_pauses_does_not_keep_ranks_from_their_end() {
     let start = Instant::now();
     // Its pipe for standard error is full, and nobody reads it.
     while child.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(50));
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -575,7 +575,7 @@ fn orphans_that_have_ended_are_reaped_while_the_job_runs() {
     let start = Instant::now();
     while children_of(supervisor) != pids {
         assert!(
-            start.elapsed() < Duration::from_secs(20),
+            start.elapsed() < Duration::from_secs(50),
             "zombies are left: {:?}",
             children_of(supervisor)
         );
