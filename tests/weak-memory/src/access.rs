@@ -285,7 +285,7 @@ impl Core {
             .and_then(|region| region.rank);
         let is_others =
             owner.is_some_and(|rank| rank != wave.rank) && !wave.program.name.starts_with(NO_VOTES);
-        if is_others && !self.excused[wave.rank] && self.block(wave)?.knows_that_it_gave_up() {
+        if is_others && self.block(wave)?.knows_that_it_gave_up() {
             return Err(Fault::Memory(format!(
                 "{}: a store to another rank after a wait of the block gave up",
                 self.memory.describe(*address)
@@ -435,10 +435,11 @@ impl Core {
             );
             if pending.reach.past_level1 {
                 self.look_for_plain_stores(wave, *address, &stores[..pending.bytes])?;
-                if self.watched.contains(address)
-                    && bytes[..pending.bytes] != [0; 16][..pending.bytes]
-                {
-                    self.block(wave)?.give_up();
+                if self.watched.contains(address) {
+                    wave.looked.get_or_insert(pending.instruction);
+                    if bytes[..pending.bytes] != [0; 16][..pending.bytes] {
+                        self.block(wave)?.give_up();
+                    }
                 }
             }
             // A load that bypasses the level 1 cache polls, and is expected to see old values.

@@ -332,6 +332,19 @@ impl Machine {
         })
     }
 
+    /// Whether some waves of a rank's block have loaded a word that aborts, and others are still to do so.
+    pub fn is_divided(&self, rank: usize) -> bool {
+        let waves = || self.waves.iter().filter(|wave| wave.rank == rank);
+        waves().any(|wave| {
+            let is_before = |at: usize| {
+                waves().any(|other| {
+                    other.block == wave.block && other.looked.is_none() && other.next <= at
+                })
+            };
+            wave.looked.is_some_and(is_before)
+        })
+    }
+
     /// Returns how many of a rank's grids have begun.
     pub fn begun(&self, rank: usize) -> usize {
         self.core.begun[rank]

@@ -55,6 +55,8 @@ pub struct Wave {
     pub issued: u64,
     /// The last access whose value may be a flag, with no invalidation behind it.
     pub found: Option<u64>,
+    /// The first instruction by which it has loaded a word that aborts.
+    pub looked: Option<usize>,
     /// Scalar loads and accesses to shared memory that have not been waited for, in order of issue.
     pub scalar_pending: VecDeque<Late>,
     /// How many accesses will still write each register.
@@ -89,6 +91,7 @@ impl Wave {
             pending: Vec::new(),
             issued: 0,
             found: None,
+            looked: None,
             scalar_pending: VecDeque::new(),
             busy_scalars: vec![0; 128],
             busy_vectors: vec![0; 256],

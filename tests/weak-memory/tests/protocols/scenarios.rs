@@ -72,18 +72,7 @@ pub const SCENARIOS: [Scenario; 20] = [
     },
     Scenario {
         name: "gathered product",
-        kernels: &[
-            "symmem_copy_vector",
-            "symmem_barrier",
-            product::KERNELS[0],
-            product::KERNELS[1],
-            product::KERNELS[2],
-            product::KERNELS[3],
-            product::KERNELS[4],
-            product::KERNELS[5],
-            product::KERNELS[6],
-            product::KERNELS[7],
-        ],
+        kernels: &product::ALL_KERNELS,
         run: product::product,
     },
     Scenario {
@@ -430,16 +419,19 @@ impl<'a> World<'a> {
     fn interrupt(&mut self) -> Result<(), Error> {
         let steps = STEPS.get().max(1000);
         let mut random = Random::new(self.seed ^ steps);
-        let moment = random.below(steps);
+        // Other moments are when a part of a message has arrived, and, as soon as a kernel begins, when it has just begun, or
+        // when some waves of a block have looked whether to give up, and others have not.
+        let kind = random.below(5);
+        let begins = matches!(kind, 1..=3);
+        let moment = random.below(if begins { steps / 2 } else { steps });
         if self.machine.run_for(moment)? {
             return self.machine.run().map(|_| ());
         }
-        // Other moments are when a part of a message has arrived, and when a kernel has just begun.
-        let kind = random.below(3);
         let begun = self.machine.begun(0);
         let has_come = |world: &Self| match kind {
             0 => world.machine.is_torn(1, 0),
             1 => world.machine.begun(0) > begun,
+            2 | 3 => world.machine.is_divided(0),
             _ => true,
         };
         while !has_come(self) && self.machine.steps() < moment + steps / 2 {

@@ -7,11 +7,11 @@ mod lint;
 mod loops;
 mod metadata;
 mod object;
+mod order;
 mod registers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -94,51 +94,10 @@ pub fn lint_code(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String
     Ok(lint::lint(&name, target, &functions, &object.publications))
 }
 
-/// Returns what a code object does to memory, in order: accesses, waits, fences, barriers and branches, with their modifiers
-/// and without their registers. Code that only computes in another order has the same, and so has code that loads arguments,
-/// which nothing stores, in other pieces, or that waits again before anything could have come in between.
+/// Returns what a code object does to memory, in order: see [`order::of`].
 pub fn order_of(objdump: &Path, path: &Path, target: &str) -> Result<Vec<String>> {
-    const ORDERS: [&str; 5] = ["s_memrealtime", "s_barrier", "buffer_", "ds_", "s_end"];
-    let mut order = Vec::new();
-    for function in disassemble(objdump, path, target)? {
-        order.push(function.name.clone());
-        let instructions = &function.instructions;
-        let targets: BTreeSet<u64> = instructions.iter().filter_map(|each| each.target).collect();
-        let mut waited: Vec<&str> = Vec::new();
-        for each in instructions {
-            if targets.contains(&each.address) {
-                order.push("target".to_owned());
-                waited.clear();
-            }
-            if each.mnemonic == "s_waitcnt" {
-                let counters = each.operands.split(' ');
-                let new: Vec<&str> = counters.filter(|each| !waited.contains(each)).collect();
-                if !new.is_empty() {
-                    order.push(format!("s_waitcnt {}", new.join(" ")));
-                    waited.extend(new);
-                }
-                continue;
-            }
-            if each.mnemonic.starts_with("s_load") {
-                waited.clear();
-                continue;
-            }
-            let is_ordered = each.access().is_some()
-                || each.target.is_some()
-                || ORDERS.iter().any(|begin| each.mnemonic.starts_with(begin));
-            if is_ordered {
-                let modifiers = ["sc0", "sc1", "nt", "glc", "slc", "scc"];
-                let kept = modifiers.into_iter().filter(|modifier| each.has(modifier));
-                order.push(format!(
-                    "{} {}",
-                    each.mnemonic,
-                    kept.collect::<Vec<_>>().join(" ")
-                ));
-                waited.clear();
-            }
-        }
-    }
-    Ok(order)
+    let functions = disassemble(objdump, path, target)?;
+    Ok(functions.iter().flat_map(order::of).collect())
 }
 
 fn disassemble(objdump: &Path, path: &Path, target: &str) -> Result<Vec<isa::Function>> {

@@ -2,20 +2,39 @@
 
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
-use super::element::F16;
+use super::element::{BF16, Element, F16};
 use super::*;
 
-/// The kernels, of four tiles: with B in rows, and in columns.
-pub const KERNELS: [&str; 8] = [
+/// The kernels of every tile: with B in rows, in columns, and in columns with the other element type.
+pub const KERNELS: [&str; 15] = [
     "symmem_gathered_gemm_f16_rows_64x256",
     "symmem_gathered_gemm_f16_columns_64x256",
+    "symmem_gathered_gemm_bf16_columns_64x256",
     "symmem_gathered_gemm_f16_rows_256x64",
     "symmem_gathered_gemm_f16_columns_256x64",
+    "symmem_gathered_gemm_bf16_columns_256x64",
+    "symmem_gathered_gemm_f16_rows_128x256",
+    "symmem_gathered_gemm_f16_columns_128x256",
+    "symmem_gathered_gemm_bf16_columns_128x256",
     "symmem_gathered_gemm_f16_rows_256x128",
     "symmem_gathered_gemm_f16_columns_256x128",
+    "symmem_gathered_gemm_bf16_columns_256x128",
     "symmem_gathered_gemm_f16_rows_256x256",
     "symmem_gathered_gemm_f16_columns_256x256",
+    "symmem_gathered_gemm_bf16_columns_256x256",
 ];
+
+/// All kernels that the scenario uses.
+pub const ALL_KERNELS: [&str; 2 + KERNELS.len()] = {
+    let mut all = ["symmem_copy_vector"; 2 + KERNELS.len()];
+    all[1] = "symmem_barrier";
+    let mut number = 0;
+    while number < KERNELS.len() {
+        all[2 + number] = KERNELS[number];
+        number += 1;
+    }
+    all
+};
 
 /// Returns the bytes of dynamic shared memory of a kernel: none if it is no GEMM.
 pub fn shared_memory(kernel: &str, target: Target) -> usize {
@@ -27,6 +46,7 @@ pub fn shared_memory(kernel: &str, target: Target) -> usize {
 /// The options of a GEMM.
 struct Variant {
     kernel: &'static str,
+    element: Element,
     b_in_columns: bool,
     /// Whether A is sharded by columns.
     by_columns: bool,
@@ -34,24 +54,23 @@ struct Variant {
     push: bool,
     /// Whether blocks divide the tiles among each other.
     divided: bool,
+    bias: bool,
 }
 
 impl Variant {
     fn of(seed: u64) -> Self {
         let bit = |number: u64| seed >> number & 1 == 1;
-        // Each tile, with both orders of B, in one of four seeds.
-        let tile = match seed % 8 {
-            1 | 7 => 0,
-            0 | 6 => 1,
-            2 | 4 => 2,
-            _ => 3,
-        };
+        let tile = (seed % 5) as usize;
+        let b_in_columns = bit(1);
+        let is_bf16 = b_in_columns && (seed / 3) % 2 == 1;
         Self {
-            kernel: KERNELS[2 * tile + usize::from(bit(1))],
-            b_in_columns: bit(1),
+            kernel: KERNELS[3 * tile + usize::from(b_in_columns) + usize::from(is_bf16)],
+            element: if is_bf16 { BF16 } else { F16 },
+            b_in_columns,
             by_columns: bit(2),
             push: bit(0),
             divided: bit(4),
+            bias: (seed / 7) % 2 == 1,
         }
     }
 
@@ -77,6 +96,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     // Some rows and columns of a tile.
     const M: usize = 10;
     let variant = Variant::of(seed);
+    let element = &variant.element;
     // Lines of B that lie across the depth are aligned for loads of 16 bytes, or of 8.
     let n = if seed & 8 == 0 { 24 } else { 20 };
     let (rows, columns) = if variant.by_columns {
@@ -91,10 +111,15 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let gathered = world.each("gathered", (M * K * 2) as u64, false);
     let arrivals = world.signals.iter().map(|own| own + EPOCH + STRIDE);
     let arrivals: Vec<u64> = arrivals.collect();
-    let right = F16.numbers(K * n, 5);
+    let right = element.numbers(K * n, 5);
     let b = world.each("right", right.len() as u64, false);
     for base in &b {
         world.machine.memory().write(*base, &right);
+    }
+    let bias_bytes = element.numbers(n, 3);
+    let bias = world.each("bias", bias_bytes.len() as u64, false);
+    for base in &bias {
+        world.machine.memory().write(*base, &bias_bytes);
     }
     let (computing, quota) = variant.division();
     // Counters of the blocks, and room for the parts of two tiles.
@@ -113,7 +138,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         } else {
             deep * n + column
         };
-        F16.at(&right, place)
+        element.at(&right, place)
     };
     let mut expected = Vec::new();
     for round in 0..2 {
@@ -124,7 +149,7 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             false,
         );
         let c = world.each(&format!("product {round}"), (M * n * 2) as u64, false);
-        let left = F16.numbers(M * K, round);
+        let left = element.numbers(M * K, round);
         for (rank, base) in fresh.iter().enumerate() {
             let corner = if variant.by_columns {
                 columns
@@ -138,8 +163,14 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let mut result = Vec::new();
         for at in 0..M * n {
             let (row, column) = (at / n, at % n);
-            let products = (0..K).map(|deep| F16.at(&left, row * K + deep) * right(deep, column));
-            result.extend((F16.narrow)(products.sum()));
+            let products =
+                (0..K).map(|deep| element.at(&left, row * K + deep) * right(deep, column));
+            let bias = if variant.bias {
+                element.at(&bias_bytes, column)
+            } else {
+                0.0
+            };
+            result.extend((element.narrow)(bias + products.sum::<f32>()));
         }
         for rank in 0..RANKS {
             world.copy(
@@ -156,9 +187,19 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 .table(shards, 0)
                 .table(&gathered, 0)
                 .table(&arrivals, 0)
-                .longs(&[world.signals[rank] + EPOCH, b[rank], c[rank], 0])
+                .longs(&[
+                    world.signals[rank] + EPOCH,
+                    b[rank],
+                    c[rank],
+                    if variant.bias { bias[rank] } else { 0 },
+                ])
                 .longs(&[M, n, K, K, b_stride, n].map(|side| side as u64))
-                .words(&[F16.number, 1 + u32::from(variant.b_in_columns), 0, 0])
+                .words(&[
+                    element.number,
+                    1 + u32::from(variant.b_in_columns),
+                    u32::from(variant.bias),
+                    0,
+                ])
                 // One chunk, moved by one block; this rank's own shard is not kept.
                 .longs(&[shard as u64, 256])
                 .words(&[
