@@ -8,6 +8,7 @@
 //! prints its name and the reason.
 
 use std::io::Write;
+use std::ops::Range;
 
 /// How much of the tests runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +57,21 @@ pub fn too_long() -> bool {
     let name = test_name();
     let drawn = seed().is_some_and(|seed| is_drawn(&name, 16, seed));
     !drawn && left_out_below(Amount::Long, &name)
+}
+
+/// Returns the numbers of those of a test's `count` schedules that run: all, or one of `parts` equal parts of them if a seed
+/// draws the sample.
+pub fn drawn(count: u64, parts: u64) -> Range<u64> {
+    match seed() {
+        Some(seed) if amount() == Amount::Sample => part_of(count, parts, seed),
+        _ => 0..count,
+    }
+}
+
+fn part_of(count: u64, parts: u64, seed: u32) -> Range<u64> {
+    let size = count / parts;
+    let first = u64::from(seed) % parts * size;
+    first..first + size
 }
 
 /// Returns whether a test that needs at least this amount is left out, and says so past the test harness, which hides
@@ -108,4 +124,12 @@ fn a_sample_has_each_value_of_a_parameter_that_meets_enough_of_another() {
     for wait in 1..=7 {
         assert_eq!((1..=4).filter(|&setting| chosen(setting, wait)).count(), 1);
     }
+}
+
+#[test]
+fn the_parts_of_schedules_are_all_of_them() {
+    let parts = (7..10).flat_map(|seed| part_of(24, 3, seed));
+    let mut numbers: Vec<u64> = parts.collect();
+    numbers.sort();
+    assert_eq!(numbers, (0..24).collect::<Vec<_>>());
 }

@@ -1,7 +1,7 @@
 //! The protocols of symmem's kernels for AMD GPUs hold under an adversary, and faults planted in the machine code are
 //! found.
 
-#[allow(dead_code, reason = "only the amount is asked for here")]
+#[allow(dead_code, reason = "other test binaries sample in other ways too")]
 #[path = "../../../support/amount.rs"]
 mod amount;
 mod arguments;
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
-use scenarios::{Kernels, SCENARIOS, Scenario, covered};
+use scenarios::{Kernels, SCENARIOS, Scenario, covered, product};
 use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
 use symmem_weak_memory::operation::Operation;
@@ -39,12 +39,12 @@ fn installed() -> bool {
     })
 }
 
-/// Returns how many schedules each protocol runs under: a sample, or many with `SYMMEM_TESTS=all`.
-fn seeds() -> u64 {
+/// Returns the schedules that each protocol runs under: a sample, or many with `SYMMEM_TESTS=all`.
+fn seeds() -> std::ops::Range<u64> {
     if amount::amount() == amount::Amount::All {
-        1000
+        0..1000
     } else {
-        24
+        amount::drawn(24, 3)
     }
 }
 
@@ -54,7 +54,7 @@ fn holds(scenario: &Scenario) {
     }
     for target in Target::ALL {
         let kernels = Kernels::load(scenario, target).unwrap();
-        for seed in 0..seeds() {
+        for seed in seeds() {
             if let Err(error) = (scenario.run)(&kernels, seed) {
                 panic!(
                     "{} on {}, seed {seed}: {error}",
@@ -108,8 +108,7 @@ fn accesses_of_products_to_shared_memory_take_at_most_twice_their_clocks() {
     let mut slow = Vec::new();
     for target in Target::ALL {
         let kernels = Kernels::load(&SCENARIOS[7], target).unwrap();
-        // The options of a product, such as the order of B, are bits of the seed.
-        for seed in 0..8 {
+        for seed in product::a_seed_of_each_kernel() {
             (SCENARIOS[7].run)(&kernels, seed).unwrap();
         }
         for ((kernel, offset), clocks) in kernels.shared_accesses.borrow().iter() {

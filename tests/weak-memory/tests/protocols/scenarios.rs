@@ -20,7 +20,7 @@ mod exchange;
 mod lamport;
 mod latency;
 mod pieces;
-mod product;
+pub mod product;
 mod push;
 mod sums;
 mod swap;
