@@ -4,7 +4,6 @@
 //! times for 20 s.
 #![cfg(feature = "tcp")]
 
-#[allow(dead_code, reason = "other test binaries sample in other ways too")]
 #[path = "../support/amount.rs"]
 #[allow(dead_code, reason = "every test here runs in a sample, too")]
 mod amount;

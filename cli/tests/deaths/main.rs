@@ -8,7 +8,6 @@
 //! `plan` draws a run, `rank` is the program of a rank, `family` watches the processes, `traces` looks for what a run
 //! could leave, `trial` makes a run and judges it.
 
-#[allow(dead_code, reason = "other test binaries sample in other ways too")]
 #[path = "../../../tests/support/amount.rs"]
 #[allow(dead_code, reason = "only the amount is asked for here")]
 mod amount;

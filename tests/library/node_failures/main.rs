@@ -15,7 +15,6 @@
 //! `plan` draws a run, `place` is where it is made, `rank` is the program of a rank, `work` its laps, `trial` makes a run, `verdict` judges it,
 //! `record` keeps it.
 
-#[allow(dead_code, reason = "other test binaries sample in other ways too")]
 #[path = "../../support/amount.rs"]
 #[allow(dead_code, reason = "only the amount is asked for here")]
 mod amount;
