@@ -373,8 +373,10 @@ impl Core {
             }
             Kind::WriteBack { system } => {
                 if system {
-                    // Its own wave's earlier stores, which are complete, and what the block's other waves had completed.
-                    let mut lines: Vec<u64> = Vec::new();
+                    // What earlier grids have left, its own wave's earlier stores, which are complete, and what the block's
+                    // other waves had completed.
+                    let left = self.left.remove(&wave.path.die);
+                    let mut lines: Vec<u64> = left.unwrap_or_default();
                     let dirtied = self.dirtied.entry(wave.path.level1).or_default();
                     dirtied.retain(|line, first| {
                         let since = if first.wave == wave.number {

@@ -122,6 +122,8 @@ pub struct Core {
     pub accesses: u64,
     /// Lines in a level 2 cache that no write-back has covered, by the block (its level 1 cache) that stored them.
     pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
+    /// The lines of each die that earlier grids have left there.
+    pub left: HashMap<usize, Vec<u64>>,
     /// Clocks of accesses to shared memory.
     pub shared_accesses: SharedAccesses,
     stores: Vec<Issued>,
@@ -238,6 +240,7 @@ impl Machine {
                 blocks: HashMap::new(),
                 accesses: 0,
                 dirtied: HashMap::new(),
+                left: HashMap::new(),
                 shared_accesses: SharedAccesses::new(),
                 stores: Vec::new(),
                 begun: vec![0; ranks],
@@ -284,6 +287,7 @@ impl Machine {
         }
         for rank in 0..self.streams.len() {
             self.end_grid(rank)?;
+            self.write_back(rank);
         }
         Ok(self.core.memory.now - begin)
     }
@@ -431,6 +435,14 @@ impl Machine {
                 continue;
             }
             self.end_grid(rank)?;
+            // Between grids of a stream AMD's runtime fences for the device only (`AMD_OPT_FLUSH`). So what a peer loads may
+            // still be in a level 2 cache that all of the device shares.
+            if self.dies_per_rank > 1 {
+                self.write_back(rank);
+            } else {
+                let lines = self.core.memory.dirty_lines(rank);
+                self.core.left.insert(rank, lines);
+            }
             if let Some(grid) = self.streams[rank].pop_front() {
                 self.begin_grid(rank, &grid);
             }
@@ -438,7 +450,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends a grid: makes its stores visible to the next grid of its stream.
+    /// Ends a grid: completes its accesses.
     fn end_grid(&mut self, rank: usize) -> Result<(), Error> {
         for index in 0..self.waves.len() {
             while self.waves[index].rank == rank && !self.waves[index].pending.is_empty() {
@@ -448,11 +460,15 @@ impl Machine {
         self.waves.retain(|wave| wave.rank != rank);
         self.core.blocks.retain(|(owner, _), _| *owner != rank);
         self.core.memory.now += 1;
+        Ok(())
+    }
+
+    /// Writes back a rank's level 2 caches.
+    fn write_back(&mut self, rank: usize) {
         for die in self.dies(rank) {
             let lines = self.core.memory.dirty_lines(die);
             self.core.memory.write_back(die, lines);
         }
-        Ok(())
     }
 
     fn dies(&self, rank: usize) -> std::ops::Range<usize> {
@@ -490,9 +506,10 @@ impl Machine {
         }
         let first = self.core.random.below(self.dies_per_rank as u64) as usize;
         for block in 0..grid.blocks {
+            let die = rank * self.dies_per_rank + (block + first) % self.dies_per_rank;
             let path = Path {
-                die: rank * self.dies_per_rank + (block + first) % self.dies_per_rank,
-                level1: self.core.memory.add_level1(),
+                die,
+                level1: self.core.memory.add_level1(die),
             };
             // Even, so that a vote which is not there yet counts as one against.
             let shared = vec![0xda; grid.program.shared_bytes + grid.dynamic_shared_bytes];

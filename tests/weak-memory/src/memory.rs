@@ -91,7 +91,7 @@ struct Cached {
 struct Level1 {
     lines: HashMap<u64, Content>,
     since: u64,
-    /// Lines that the block has stored to: it sees its own stores.
+    /// Lines that the block has stored to, or an earlier grid: it sees these stores.
     touched: HashSet<u64>,
 }
 
@@ -267,11 +267,13 @@ impl Memory {
         versions[index].1
     }
 
-    /// Adds another block's level 1 cache and returns its index.
-    pub fn add_level1(&mut self) -> usize {
+    /// Adds the level 1 cache of another block on a die and returns its index.
+    pub fn add_level1(&mut self, die: usize) -> usize {
         self.level1.push(Level1 {
             since: self.now,
-            ..Level1::default()
+            lines: HashMap::new(),
+            // What earlier grids have stored is in the level 2 cache, and may not be in memory.
+            touched: self.dirty_lines(die).into_iter().collect(),
         });
         self.level1.len() - 1
     }
