@@ -435,6 +435,25 @@ fn a_swap_that_does_not_write_back_is_found() {
 }
 
 #[test]
+fn a_barrier_that_does_not_write_back_what_earlier_kernels_stored_is_found() {
+    if !installed() {
+        return;
+    }
+    let barrier = &SCENARIOS[1];
+    // On the other targets the end of a kernel writes it back.
+    let mut kernels = Kernels::load(barrier, Target::Gfx90a).unwrap();
+    let changed = kernels.plant("symmem_barrier", |code, index| {
+        is_write_back(code, index).then(|| removed(&code[index].operation))
+    });
+    assert!(changed > 0, "no write-back");
+    let is_found = |seed| {
+        let found = (barrier.run)(&kernels, seed);
+        found.is_err_and(|error| error.to_string().contains("not written back"))
+    };
+    assert!((0..24).any(is_found));
+}
+
+#[test]
 fn a_result_of_a_word_that_is_stored_before_it_is_there_is_found() {
     finds(
         WORDS,
