@@ -10,6 +10,7 @@ use object::{Object, ObjectSection, SectionFlags};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::Case;
 use super::generate::Mutant;
 use super::slices::{self, Slice};
 use crate::error::{Error, Result, at};
@@ -60,7 +61,6 @@ pub struct Judge<'a> {
     compiler: Compiler,
     objdump: PathBuf,
     interpreter: PathBuf,
-    seeds: u64,
     folder: &'a Path,
     /// The digest of each slice's code without a fault, and its order, by slice and target.
     baseline: HashMap<(&'static str, &'static str), (String, Vec<String>)>,
@@ -73,14 +73,13 @@ impl<'a> Judge<'a> {
     pub fn new(
         slices: &[&'static Slice],
         targets: &[&'static str],
-        seeds: u64,
+        schedules: u64,
         folder: &'a Path,
     ) -> Result<Self> {
         let mut judge = Self {
             compiler: Compiler::find()?,
             objdump: tools::objdump()?,
             interpreter: interpreter()?,
-            seeds,
             folder,
             baseline: HashMap::new(),
             known: Mutex::new(HashMap::new()),
@@ -93,7 +92,7 @@ impl<'a> Judge<'a> {
             let place = judge.place(slice, target, "without")?;
             let object = judge.compile(slice, target, None, &place)?;
             // A schedule of each purpose: tests of the interpreter run the committed kernels under more.
-            let (verdict, what) = judge.search(&object, target, seeds.min(3))?;
+            let (verdict, what) = judge.search(&object, target, schedules.min(3))?;
             if verdict != Verdict::Survived {
                 return Err(Error::Mutants(vec![format!(
                     "{} for {target} without a fault: {what}",
@@ -107,17 +106,11 @@ impl<'a> Judge<'a> {
         Ok(judge)
     }
 
-    /// Judges a mutant in a slice, for a target.
-    pub fn judge(
-        &self,
-        mutant: &Mutant,
-        number: usize,
-        slice: &Slice,
-        target: &'static str,
-    ) -> Result<Judgement> {
+    /// Judges a mutant in a slice, for a target, by this many schedules.
+    pub fn judge(&self, case: &Case, number: usize, schedules: u64) -> Result<Judgement> {
         let start = Instant::now();
-        let place = self.place(slice, target, &number.to_string())?;
-        let (verdict, what) = self.verdict(mutant, slice, target, &place)?;
+        let place = self.place(case.slice, case.target, &number.to_string())?;
+        let (verdict, what) = self.verdict(case, schedules, &place)?;
         at(&place, std::fs::remove_dir_all(&place))?;
         Ok(Judgement {
             verdict,
@@ -126,13 +119,12 @@ impl<'a> Judge<'a> {
         })
     }
 
-    fn verdict(
-        &self,
-        mutant: &Mutant,
-        slice: &Slice,
-        target: &'static str,
-        place: &Path,
-    ) -> Result<(Verdict, String)> {
+    fn verdict(&self, case: &Case, schedules: u64, place: &Path) -> Result<(Verdict, String)> {
+        let Case {
+            mutant,
+            slice,
+            target,
+        } = *case;
         let object = match self.compile(slice, target, Some(mutant), place) {
             Ok(object) => object,
             Err(Error::ToolFailed { output, .. }) => {
@@ -156,14 +148,14 @@ impl<'a> Judge<'a> {
             }
         }
         // The same code in another slice may have other publications, which the lint reads.
-        let key = format!("{target} {} {code}", slice.name);
+        let key = format!("{target} {} {code} {schedules}", slice.name);
         let known = self.known.lock().unwrap_or_else(|fault| fault.into_inner());
         let before = known.get(&key).cloned();
         drop(known);
         if let Some(before) = before {
             return Ok(before);
         }
-        let found = self.search(&object, target, self.seeds)?;
+        let found = self.search(&object, target, schedules)?;
         let mut known = self.known.lock().unwrap_or_else(|fault| fault.into_inner());
         known.insert(key, found.clone());
         Ok(found)
@@ -203,7 +195,7 @@ impl<'a> Judge<'a> {
         self.compiler.changed(&source, place, target, object)
     }
 
-    fn search(&self, object: &Path, target: &str, seeds: u64) -> Result<(Verdict, String)> {
+    fn search(&self, object: &Path, target: &str, schedules: u64) -> Result<(Verdict, String)> {
         let found = lint_code(&self.objdump, object, target)?;
         // A fault is not found if it only costs registers.
         let mut found = found.into_iter().filter(|what| !what.contains("a spill"));
@@ -219,7 +211,7 @@ impl<'a> Judge<'a> {
                 "--nocapture",
             ])
             .env("SYMMEM_TEST_KERNELS", object)
-            .env("SYMMEM_TEST_SEEDS", seeds.to_string());
+            .env("SYMMEM_TEST_SEEDS", schedules.to_string());
         let said = match tools::output(&mut command) {
             Ok(said) => said,
             // It panicked: an instruction did what the interpreter does not expect.

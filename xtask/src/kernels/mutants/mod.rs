@@ -25,6 +25,9 @@ use slices::{Parts, SLICES, Slice};
 /// A mutant is judged in this many of its families, unless all are asked for or one is named.
 const MOST_FAMILIES: usize = 3;
 
+/// What survives without a proof is judged by so many times the schedules, where these take seconds.
+const MORE: u64 = 6;
+
 /// The command's options.
 #[derive(clap::Args)]
 pub struct Options {
@@ -118,7 +121,11 @@ pub fn run(options: &Options) -> Result<()> {
         if late || verdict.is_some_and(|verdict| verdict != Verdict::Survived) {
             return Ok(verdict.map(Judgement::before));
         }
-        let judgement = judge.judge(case.mutant, *number, case.slice, case.target)?;
+        let mut judgement = judge.judge(case, *number, options.schedules)?;
+        let is_cheap = !case.slice.name.contains("gemm");
+        if judgement.verdict == Verdict::Survived && is_cheap && !is_proved(&listed, case) {
+            judgement = judge.judge(case, *number, MORE * options.schedules)?;
+        }
         if judgement.verdict == Verdict::Survived && row(&listed, case).is_none() {
             println!(
                 "survived in {} for {}: {} ({})",
