@@ -435,8 +435,8 @@ impl Machine {
                 continue;
             }
             self.end_grid(rank)?;
-            // Between grids of a stream AMD's runtime fences for the device only (`AMD_OPT_FLUSH`, which is 1 by default). So what a peer loads may
-            // still be in a level 2 cache that all of the device shares.
+            // Between grids of a stream AMD's runtime fences for the device only (`AMD_OPT_FLUSH`, which is 1 by
+            // default). So what a peer loads may still be in a level 2 cache that all of the device shares.
             if self.dies_per_rank > 1 {
                 self.write_back(rank);
             } else {
