@@ -28,7 +28,7 @@ const CASE: TransferCase = TransferCase {
 
 /// Runs `case` on three ranks, with a fault at rank `faulty`; returns every rank's outcome.
 pub(super) fn outcomes(case: &Case, fault: Option<Fault>, faulty: usize) -> Vec<Outcome> {
-    // Only what never comes is waited for until the deadline; a busy machine must not miss the other one.
+    // What never comes has a short deadline. A busy machine must not miss that of what comes.
     let deadline = match fault {
         Some(Fault::Absent | Fault::MissingSignal) => Duration::from_secs(1),
         _ => Duration::from_secs(60),
@@ -116,7 +116,8 @@ fn data_that_comes_after_its_barrier_fails_the_case_on_every_rank() {
 }
 
 #[test]
-fn a_signal_that_never_comes_fails_the_case_on_every_rank_at_its_deadline() {
+fn a_signal_that_never_comes_fails_the_case_on_every_rank_within_its_deadline() {
+    let started = std::time::Instant::now();
     let reasons = reasons(Operation::PutSignal, Fault::MissingSignal);
     assert!(
         reasons
@@ -124,6 +125,7 @@ fn a_signal_that_never_comes_fails_the_case_on_every_rank_at_its_deadline() {
             .any(|reason| reason.contains("peer 1): timed out")),
         "{reasons:?}"
     );
+    assert!(started.elapsed() < Duration::from_secs(50));
 }
 
 #[test]

@@ -143,7 +143,8 @@ fn another_order_of_accumulation_fails_the_case_on_every_rank() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_fails_the_case_on_every_rank_at_its_deadline() {
+fn a_rank_that_does_not_come_fails_the_case_on_every_rank_within_its_deadline() {
+    let started = std::time::Instant::now();
     let reasons = reasons(&CASE, Fault::Absent);
     assert!(
         reasons
@@ -151,6 +152,7 @@ fn a_rank_that_does_not_come_fails_the_case_on_every_rank_at_its_deadline() {
             .any(|reason| reason.contains("peer 1): timed out")),
         "{reasons:?}"
     );
+    assert!(started.elapsed() < std::time::Duration::from_secs(50));
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn bits_that_differ_among_ranks_or_in_a_repetition_fail_the_case_on_every_rank()
 }
 
 #[test]
-fn a_rank_that_does_not_come_fails_the_case_on_every_rank_at_its_deadline() {
+fn a_rank_that_does_not_come_fails_the_case_on_every_rank_within_its_deadline() {
+    let started = std::time::Instant::now();
     for sharded in [false, true] {
         let case = Case::Norm(NormCase {
             sharded,
@@ -120,6 +121,7 @@ fn a_rank_that_does_not_come_fails_the_case_on_every_rank_at_its_deadline() {
         let told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(reason) if reason.contains("peer 1): timed out"));
         assert!(outcomes.iter().any(told), "{outcomes:?}");
     }
+    assert!(started.elapsed() < std::time::Duration::from_secs(50));
 }
 
 #[test]

@@ -110,11 +110,13 @@ fn bits_of_an_all_reduce_that_differ_among_ranks_fail_the_case_on_every_rank() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_fails_the_case_on_every_rank_at_its_deadline() {
+fn a_rank_that_does_not_come_fails_the_case_on_every_rank_within_its_deadline() {
     all(|case| {
+        let started = std::time::Instant::now();
         let outcomes = outcomes(&Case::GemmReduce(case.clone()), Some(Fault::Absent), 1);
         let told = |outcome: &Outcome| matches!(outcome, Outcome::Failed(reason) if reason.contains("peer 1): timed out"));
         assert!(outcomes.iter().any(told), "{case}: {outcomes:?}");
+        assert!(started.elapsed() < std::time::Duration::from_secs(50));
     });
 }
 

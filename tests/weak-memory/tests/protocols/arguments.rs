@@ -73,6 +73,19 @@ impl Arguments {
             .words(&how)
     }
 
+    /// Appends a `GemmShape` of dense A and C, whose B has lines of `b_stride` elements.
+    pub fn gemm_shape(
+        self,
+        [m, n, k, b_stride]: [usize; 4],
+        element: u32,
+        b_in_columns: bool,
+        bias: bool,
+    ) -> Self {
+        let order = 1 + u32::from(b_in_columns);
+        self.longs(&[m, n, k, k, b_stride, n].map(|side| side as u64))
+            .words(&[element, order, u32::from(bias), 0])
+    }
+
     /// Appends a `Watch`, whose words begin at an address.
     pub fn watch(self, words: u64, rank: usize) -> Self {
         let words = WatchWords::of(words, rank);

@@ -72,7 +72,7 @@ pub const SCENARIOS: [Scenario; 20] = [
     },
     Scenario {
         name: "gathered product",
-        kernels: &product::ALL_KERNELS,
+        kernels: &product::KERNELS,
         run: product::product,
     },
     Scenario {

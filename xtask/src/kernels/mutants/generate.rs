@@ -83,7 +83,6 @@ impl Mutant {
                 let stores = ["store_relaxed", "publish_taken"];
                 target == "gfx90a" && self.after == "store" && stores.contains(&&*self.before)
             }
-            "not atomic" => target == "gfx90a" && self.before.starts_with("__hip_atomic_store"),
             _ => false,
         }
     }

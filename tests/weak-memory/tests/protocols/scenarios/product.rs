@@ -5,8 +5,10 @@ use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 use super::element::{BF16, Element, F16};
 use super::*;
 
-/// The kernels of every tile: with B in rows, in columns, and in columns with the other element type.
-pub const KERNELS: [&str; 15] = [
+/// A copy, a barrier, and the products of every tile: with B in rows, in columns, and in columns with the other element type.
+pub const KERNELS: [&str; 17] = [
+    "symmem_copy_vector",
+    "symmem_barrier",
     "symmem_gathered_gemm_f16_rows_64x256",
     "symmem_gathered_gemm_f16_columns_64x256",
     "symmem_gathered_gemm_bf16_columns_64x256",
@@ -24,17 +26,7 @@ pub const KERNELS: [&str; 15] = [
     "symmem_gathered_gemm_bf16_columns_256x256",
 ];
 
-/// All kernels that the scenario uses.
-pub const ALL_KERNELS: [&str; 2 + KERNELS.len()] = {
-    let mut all = ["symmem_copy_vector"; 2 + KERNELS.len()];
-    all[1] = "symmem_barrier";
-    let mut number = 0;
-    while number < KERNELS.len() {
-        all[2 + number] = KERNELS[number];
-        number += 1;
-    }
-    all
-};
+const PRODUCTS: &[&str] = KERNELS.split_at(2).1;
 
 /// Returns the bytes of dynamic shared memory of a kernel: none if it is no GEMM.
 pub fn shared_memory(kernel: &str, target: Target) -> usize {
@@ -64,7 +56,7 @@ impl Variant {
         let b_in_columns = bit(1);
         let is_bf16 = b_in_columns && (seed / 3) % 2 == 1;
         Self {
-            kernel: KERNELS[3 * tile + usize::from(b_in_columns) + usize::from(is_bf16)],
+            kernel: PRODUCTS[3 * tile + usize::from(b_in_columns) + usize::from(is_bf16)],
             element: if is_bf16 { BF16 } else { F16 },
             b_in_columns,
             by_columns: bit(2),
@@ -85,9 +77,9 @@ impl Variant {
     }
 }
 
-/// Returns for each kernel the first seed that runs it.
+/// Returns for each product's kernel the first seed that runs it.
 pub fn a_seed_of_each_kernel() -> impl Iterator<Item = u64> {
-    KERNELS.iter().map(|kernel| {
+    PRODUCTS.iter().map(|kernel| {
         let mut seeds = 0..1000;
         let seed = seeds.find(|seed| Variant::of(*seed).kernel == *kernel);
         seed.expect("the options select every kernel")
@@ -202,13 +194,12 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     c[rank],
                     if variant.bias { bias[rank] } else { 0 },
                 ])
-                .longs(&[M, n, K, K, b_stride, n].map(|side| side as u64))
-                .words(&[
+                .gemm_shape(
+                    [M, n, K, b_stride],
                     element.number,
-                    1 + u32::from(variant.b_in_columns),
-                    u32::from(variant.bias),
-                    0,
-                ])
+                    variant.b_in_columns,
+                    variant.bias,
+                )
                 // One chunk, moved by one block; this rank's own shard is not kept.
                 .longs(&[shard as u64, 256])
                 .words(&[

@@ -155,13 +155,12 @@ pub fn sums(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                     c[rank],
                     if variant.bias { bias[rank] } else { 0 },
                 ])
-                .longs(&[M, n, K, K, b_stride, n].map(|side| side as u64))
-                .words(&[
+                .gemm_shape(
+                    [M, n, K, b_stride],
                     element.number,
-                    1 + u32::from(variant.b_in_columns),
-                    u32::from(variant.bias),
-                    0,
-                ])
+                    variant.b_in_columns,
+                    variant.bias,
+                )
                 .longs(&[SHARD as u64])
                 .words(&[
                     1,
