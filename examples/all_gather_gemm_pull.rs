@@ -65,6 +65,7 @@ fn main() -> symmem::Result<()> {
         b: Matrix::of(&weights, k, n)?,
         c: Matrix::of(&output, m, n)?,
         bias: None,
+        scale: None,
         gathered: None,
     };
     stream.all_gather_gemm(&operation, &operands)?;

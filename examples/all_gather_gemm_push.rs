@@ -55,6 +55,7 @@ fn main() -> symmem::Result<()> {
         b: Matrix::of(&weights, k, n)?,
         c: Matrix::of(&output, m, n)?,
         bias: None,
+        scale: None,
         gathered: None,
     };
     let graph = stream.capture(|queue| queue.all_gather_gemm(&operation, &operands))?;

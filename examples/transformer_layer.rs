@@ -201,6 +201,7 @@ impl Half {
             b: Matrix::of(&self.first_weights, hidden, between)?,
             c: Matrix::of(&self.between, m, between)?,
             bias: None,
+            scale: None,
             gathered: None,
         };
         stream.all_gather_gemm(&self.first, &operands)?;

@@ -22,8 +22,8 @@ use std::time::Duration;
 use support::amount::sampled_out;
 use support::vendors::{Vendor, ranks, ranks_with, role};
 use symmem::{
-    Communicator, ErrorKind, GemmAlgorithm, GemmOptions, GemmReduceOptions, GemmReduceShape,
-    GemmShape, GemmTransport, MatrixOrder, Method, Sharding, TransferOptions,
+    Communicator, ErrorKind, F8E4M3, GemmAlgorithm, GemmOptions, GemmReduceOptions,
+    GemmReduceShape, GemmShape, GemmTransport, MatrixOrder, Method, Sharding, TransferOptions,
 };
 
 type AlgorithmAndTransport = (GemmAlgorithm, GemmTransport);
@@ -115,7 +115,10 @@ fn single_precision() {
             let error = refused.expect_err("no kernel takes f32");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let text = error.to_string();
-            assert!(text.contains("no fused kernel here takes f32"), "{text}");
+            assert!(
+                text.contains("no fused kernel here takes these matrices of F32"),
+                "{text}"
+            );
         }
         let refused = communicator.gemm_all_reduce::<f32>(
             &GemmReduceShape::new(m, n, k),
@@ -123,6 +126,68 @@ fn single_precision() {
         );
         let text = refused.expect_err("not before a reduction").to_string();
         assert!(text.contains("use f16 or bf16"), "{text}");
+        assert!(communicator.finalize().unwrap().is_empty());
+    });
+}
+
+#[rstest]
+fn matrices_of_8_bit_floats_are_multiplied_by_the_library_with_b_by_columns(
+    #[values(Vendor::Cuda, Vendor::Hip)] vendor: Vendor,
+) {
+    let report = role(vendor, "eight_bits", vendor.libraries(), &[]);
+    assert_eq!(report, [""; 0]);
+}
+
+#[test]
+#[ignore = "run in a child process by the test above"]
+fn eight_bits() {
+    ranks(2, |communicator| {
+        // Shards of either sharding are of multiples of 16, too.
+        let shape = GemmShape {
+            b_order: MatrixOrder::Columns,
+            bias: true,
+            ..GemmShape::new(64, 32, 96)
+        };
+        let in_columns = GemmShape {
+            sharding: Sharding::Columns,
+            c_stride: Some(48),
+            ..shape
+        };
+        each_way(&communicator, |way| {
+            let case = Case::<F8E4M3>::new(&communicator, shape, &options(way));
+            case.scaled(0.37).run(2);
+            let gathered = GemmOptions {
+                gathered: true,
+                ..options(way)
+            };
+            Case::<F8E4M3>::new(&communicator, in_columns, &gathered).run(2);
+        });
+        let refused = |shape: GemmShape, options: &GemmOptions| {
+            let made = communicator.all_gather_gemm::<F8E4M3>(&shape, options);
+            let error = made.map(drop).expect_err("not taken");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            error.to_string()
+        };
+        let by_rows = GemmShape {
+            b_order: MatrixOrder::Rows,
+            ..shape
+        };
+        for way in OWN.into_iter().chain(VENDOR) {
+            let text = refused(by_rows, &options(way));
+            assert!(text.contains("store B by columns"), "{text}");
+        }
+        let text = refused(GemmShape { k: 40, ..shape }, &options(OWN[0]));
+        assert!(text.contains("MatmulAlgoGetHeuristic"), "{text}");
+        // Shards of 24 rows.
+        let short = GemmShape { m: 48, ..shape };
+        Case::<F8E4M3>::new(&communicator, short, &options(OWN[0])).run(2);
+        let text = refused(short, &options(OWN[1]));
+        assert!(text.contains("use `Baseline`"), "{text}");
+        if Vendor::of_role() == Vendor::Cuda {
+            let text = refused(shape, &options(KERNEL[0]));
+            let wanted = "no fused kernel here takes these matrices of F8_E4M3";
+            assert!(text.contains(wanted), "{text}");
+        }
         assert!(communicator.finalize().unwrap().is_empty());
     });
 }

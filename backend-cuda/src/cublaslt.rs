@@ -27,16 +27,18 @@ static DIALECT: Dialect = Dialect {
     least_version: 0,
     // CUBLAS_COMPUTE_32F
     compute_f32: 68,
-    // CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
+    // CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF; CUDA_R_8F_E4M3, which is refused before 11.8
     f32: 0,
     f16: 2,
     bf16: 14,
+    f8_e4m3: 28,
     // CUBLAS_OP_T
     transposed: 1,
-    // CUBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER
+    // CUBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER, _A_SCALE_POINTER
     transpose_first: 3,
     epilogue: 7,
     bias_pointer: 8,
+    scale_of_first: 17,
     // CUBLASLT_EPILOGUE_BIAS
     epilogue_bias: 4,
     bias_element: None,

@@ -3,7 +3,7 @@
 use symmem_core::backend::abi::*;
 use symmem_core::backend::{CallResult, Failure};
 
-/// Bytes of an element: f16 and bf16 are the only types that these kernels multiply.
+/// Bytes of an element as these kernels count them: of f16 and bf16, or of a pair of 8-bit floats ([`in_pairs`]).
 pub const ELEMENT_BYTES: u64 = 2;
 
 /// The number of blocks that move `A` is a multiple of the step and at most the maximum.
@@ -45,8 +45,32 @@ impl Rates {
     }
 }
 
+/// Returns a shape of 8-bit floats with pairs of them as elements along the depth, and the shard's length in them, as their
+/// kernels are passed them. `None` if pairs would not fill a line. Other shapes stay as they are.
+pub fn in_pairs(
+    shape: &GemmLayout,
+    sharding: ShardingCode,
+    shard: u64,
+) -> Option<(GemmLayout, u64)> {
+    if shape.element != ElementTypeCode::F8_E4M3 {
+        return Some((*shape, shard));
+    }
+    let half = |elements: u64| elements.is_multiple_of(2).then_some(elements / 2);
+    let paired = GemmLayout {
+        k: half(shape.k)?,
+        a_stride: half(shape.a_stride)?,
+        b_stride: half(shape.b_stride)?,
+        ..*shape
+    };
+    let shard = match sharding {
+        ShardingCode::COLUMNS => half(shard)?,
+        _ => shard,
+    };
+    Some((paired, shard))
+}
+
 /// Returns the place of a shape's element type and order of `B` in lists of kernels: f16 before bf16, and of each rows before
-/// columns; `None` for those without kernels.
+/// columns; `None` for other element types.
 pub fn place_of_matrices(shape: &GemmLayout) -> Option<usize> {
     Some(match (shape.element, shape.b_order) {
         (ElementTypeCode::F16, MatrixOrderCode::ROWS) => 0,

@@ -1,17 +1,17 @@
 //! The all-gather + GEMM kernels for AMD GPUs, which use MFMA instructions (`symmem/tile_gemm.h`). They take
-//! all strides and alignments.
+//! all strides and alignments, of 8-bit floats even ones.
 
 use crate::gemm_rounds::Rounds;
 use crate::gemm_tiles::{Names, chosen_tile, has_room, kernel_name, names};
 use crate::instance::HipBackend;
 use symmem_core::backend::CallResult;
 use symmem_core::backend::abi::*;
-use symmem_gpu::gathered_gemm::{Rates, countable, grid, unsupported};
+use symmem_gpu::gathered_gemm::{Rates, countable, grid, in_pairs, unsupported};
 use symmem_gpu::{Gpu, Grid};
-use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile};
+use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile, Target};
 
 /// The kernels.
-const NAMES: Names = names!("symmem_gathered_gemm");
+const NAMES: &Names = &names!("symmem_gathered_gemm", and f8_e4m3);
 
 /// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
 /// The GEMM rate is half of the peak of MI300's matrix cores.
@@ -28,6 +28,11 @@ pub fn limits(
     shard: u64,
     tile: u32,
 ) -> GatheredLimits {
+    let Some((shape, shard)) = in_pairs(shape, sharding, shard) else {
+        return GatheredLimits::default();
+    };
+    let shape = &shape;
+    let is_f8 = shape.element == ElementTypeCode::F8_E4M3;
     let tile = match tile {
         0 => chosen_tile(shape, sharding, shard),
         named => GemmTile {
@@ -35,7 +40,9 @@ pub fn limits(
             columns: named & 0xffff,
         },
     };
-    let known = GemmTile::ALL.contains(&tile) && kernel_name(&NAMES, shape, tile).is_some();
+    let known = GemmTile::ALL.contains(&tile)
+        && kernel_name(NAMES, shape, tile).is_some()
+        && (!is_f8 || Target::WITH_MATRICES_OF_F8.contains(&backend.target));
     if !known || !has_room(backend, tile) || !countable(shape) {
         return GatheredLimits::default();
     }
@@ -55,7 +62,7 @@ pub fn limits(
         // Not WAIT: the runtime may copy rows, and small sizes, with a kernel, which has no room beside a grid
         // that fills the device.
         modes: GatherMode::PULL.bit() | GatherMode::PUSH.bit(),
-        alignment: 1,
+        alignment: if is_f8 { 2 } else { 1 },
         at_once_blocks: 0,
         reserved: 0,
         partial_bytes: rounds.partial_bytes(blocks.into()),
@@ -108,17 +115,21 @@ pub unsafe fn launch(
         rows: limits.tile_m,
         columns: limits.tile_n,
     };
-    let name = kernel_name(&NAMES, shape, tile).ok_or_else(unsupported)?;
+    let name = kernel_name(NAMES, shape, tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks,
         threads: THREADS,
         shared_memory: tile.shared_memory(backend.target),
     };
-    let arguments = GatheredGemmArguments {
-        quota: quota(arguments, tile, blocks),
+    let paired = in_pairs(shape, arguments.sharding, arguments.shard);
+    let (shape, shard) = paired.ok_or_else(unsupported)?;
+    let mut arguments = GatheredGemmArguments {
+        shape,
+        shard,
         ..*arguments
     };
+    arguments.quota = quota(&arguments, tile, blocks);
     let (argument, bytes) = (&raw const arguments, size_of_val(&arguments));
     // SAFETY: the kernel's argument is this struct, which the runtime copies. The caller upholds the rest of
     // the contract.
@@ -134,7 +145,7 @@ mod tests {
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
         check_kernels(
             "symmem_gathered_gemm",
-            &NAMES,
+            NAMES,
             size_of::<GatheredGemmArguments>(),
         );
     }

@@ -38,8 +38,9 @@ pub fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Ge
     best.unwrap_or(GemmTile::ALL[0])
 }
 
-/// The names of a family of kernels, by element type and order of `B`, and by tile, in the order of [`GemmTile::ALL`].
-pub type Names = [[&'static str; GemmTile::ALL.len()]; 4];
+/// The names of a family of kernels, by element type and order of `B`, as [`kernel_name`] counts them, and by tile, in the order
+/// of [`GemmTile::ALL`].
+pub type Names = [[&'static str; GemmTile::ALL.len()]];
 
 /// Makes the [`Names`] of a family.
 macro_rules! names {
@@ -49,6 +50,15 @@ macro_rules! names {
             $crate::gemm_tiles::names!($family, "_f16_columns_"),
             $crate::gemm_tiles::names!($family, "_bf16_rows_"),
             $crate::gemm_tiles::names!($family, "_bf16_columns_"),
+        ]
+    };
+    ($family:literal, and f8_e4m3) => {
+        [
+            $crate::gemm_tiles::names!($family, "_f16_rows_"),
+            $crate::gemm_tiles::names!($family, "_f16_columns_"),
+            $crate::gemm_tiles::names!($family, "_bf16_rows_"),
+            $crate::gemm_tiles::names!($family, "_bf16_columns_"),
+            $crate::gemm_tiles::names!($family, "_f8_e4m3_columns_"),
         ]
     };
     ($family:literal, $matrices:literal) => {
@@ -65,9 +75,13 @@ pub(crate) use names;
 
 /// Returns the name of a family's kernel for a shape; `None` for an element type, an order of `B` or a tile without one.
 pub fn kernel_name(names: &Names, shape: &GemmLayout, tile: GemmTile) -> Option<&'static str> {
-    let matrices = place_of_matrices(shape)?;
+    let matrices = match (shape.element, shape.b_order) {
+        // Behind the others, in families that have it.
+        (ElementTypeCode::F8_E4M3, MatrixOrderCode::COLUMNS) => 4,
+        _ => place_of_matrices(shape)?,
+    };
     let tile = GemmTile::ALL.into_iter().position(|one| one == tile)?;
-    Some(names[matrices][tile])
+    Some(names.get(matrices)?[tile])
 }
 
 /// Returns whether a block has enough shared memory for a tile.
@@ -83,40 +97,44 @@ pub mod tests {
 
     /// Checks that each kernel of a family exists, by its own name, and takes a struct of this size.
     pub fn check_kernels(family: &str, names: &Names, argument_bytes: usize) {
-        for (element, type_name) in [
-            (ElementTypeCode::F16, "f16"),
-            (ElementTypeCode::BF16, "bf16"),
-        ] {
-            for (b_order, order) in [
-                (MatrixOrderCode::ROWS, "rows"),
-                (MatrixOrderCode::COLUMNS, "columns"),
-            ] {
-                let shape = GemmLayout {
-                    element,
-                    b_order,
-                    ..GemmLayout::default()
-                };
-                for tile in GemmTile::ALL {
-                    let name = kernel_name(names, &shape, tile).unwrap();
-                    let GemmTile { rows, columns } = tile;
-                    assert_eq!(
-                        name,
-                        format!("{family}_{type_name}_{order}_{rows}x{columns}")
-                    );
-                    let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
-                    let entry = all.find(|entry| entry.name == name).unwrap();
-                    assert_eq!(
-                        (entry.argument_bytes as usize, entry.threads),
-                        (argument_bytes, GEMM_THREADS)
-                    );
-                }
+        let (rows, columns) = (MatrixOrderCode::ROWS, MatrixOrderCode::COLUMNS);
+        let all = [
+            (ElementTypeCode::F16, rows, "f16_rows"),
+            (ElementTypeCode::F16, columns, "f16_columns"),
+            (ElementTypeCode::BF16, rows, "bf16_rows"),
+            (ElementTypeCode::BF16, columns, "bf16_columns"),
+            (ElementTypeCode::F8_E4M3, columns, "f8_e4m3_columns"),
+        ];
+        for &(element, b_order, matrices) in &all[..names.len()] {
+            let shape = GemmLayout {
+                element,
+                b_order,
+                ..GemmLayout::default()
+            };
+            for tile in GemmTile::ALL {
+                let name = kernel_name(names, &shape, tile).unwrap();
+                let GemmTile { rows, columns } = tile;
+                assert_eq!(name, format!("{family}_{matrices}_{rows}x{columns}"));
+                let mut all = symmem_kernels_hip::modules().iter().flat_map(|m| m.entries);
+                let entry = all.find(|entry| entry.name == name).unwrap();
+                assert_eq!(
+                    (entry.argument_bytes as usize, entry.threads),
+                    (argument_bytes, GEMM_THREADS)
+                );
             }
         }
-        let other = GemmLayout {
-            element: ElementTypeCode::F32,
-            ..GemmLayout::default()
-        };
-        assert_eq!(kernel_name(names, &other, GemmTile::ALL[0]), None);
+        let without = [
+            (ElementTypeCode::F32, columns),
+            (ElementTypeCode::F8_E4M3, rows),
+        ];
+        for (element, b_order) in without {
+            let shape = GemmLayout {
+                element,
+                b_order,
+                ..GemmLayout::default()
+            };
+            assert_eq!(kernel_name(names, &shape, GemmTile::ALL[0]), None);
+        }
     }
 
     #[test]

@@ -21,16 +21,18 @@ static DIALECT: Dialect = Dialect {
     least_version: VERSION_0_7,
     // HIPBLAS_COMPUTE_32F
     compute_f32: 2,
-    // HIP_R_32F, HIP_R_16F, HIP_R_16BF
+    // HIP_R_32F, HIP_R_16F, HIP_R_16BF; HIP_R_8F_E4M3, which gfx950 has, and gfx942 not
     f32: 0,
     f16: 2,
     bf16: 14,
+    f8_e4m3: 28,
     // HIPBLAS_OP_T
     transposed: 112,
-    // HIPBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER
+    // HIPBLASLT_MATMUL_DESC_TRANSA, _EPILOGUE, _BIAS_POINTER, _A_SCALE_POINTER
     transpose_first: 0,
     epilogue: 2,
     bias_pointer: 3,
+    scale_of_first: 5,
     // HIPBLASLT_EPILOGUE_BIAS
     epilogue_bias: 4,
     // HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, whose default differs between versions

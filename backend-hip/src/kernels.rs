@@ -86,7 +86,7 @@ pub fn load(device: Ordinal, target: Target) -> CallResult<(Modules, Kernels<Ker
         // unloaded; moving it does not move its bytes.
         let raw = unsafe { modules::load(device.runtime, &image) }.map_err(named)?;
         modules.loaded.push((raw, image));
-        for entry in module.entries {
+        for entry in module.entries_of(target) {
             // SAFETY: the module was loaded above, for the current device.
             let function =
                 unsafe { modules::function(device.runtime, raw, entry.name.as_bytes()) }?;

@@ -12,7 +12,7 @@ use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
 /// The kernels.
-const NAMES: Names = names!("symmem_reduced_gemm");
+const NAMES: &Names = &names!("symmem_reduced_gemm");
 
 /// Sizes of a member's memory for a shape, as `symmem/tile_reduce.h` and `symmem/reduced_gemm.h` divide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Plan {
             return None;
         }
         let tile = chosen_tile(shape, ShardingCode::ROWS, problem.shard);
-        kernel_name(&NAMES, shape, tile)?;
+        kernel_name(NAMES, shape, tile)?;
         if !has_room(backend, tile) {
             return None;
         }
@@ -129,7 +129,7 @@ pub unsafe fn launch(
     let (shape, problem) = (&arguments.shape, arguments.problem());
     let plan = Plan::new(backend, shape, &problem).ok_or_else(unsupported)?;
     check_grid(&plan.limits(backend.target), geometry)?;
-    let name = kernel_name(&NAMES, shape, plan.tile).ok_or_else(unsupported)?;
+    let name = kernel_name(NAMES, shape, plan.tile).ok_or_else(unsupported)?;
     let kernel = backend.state().kernels.by_name(name.as_bytes())?;
     let grid = Grid {
         blocks: plan.blocks,
@@ -171,7 +171,7 @@ mod tests {
     fn the_kernels_take_the_struct_and_the_threads_that_they_are_launched_with() {
         check_kernels(
             "symmem_reduced_gemm",
-            &NAMES,
+            NAMES,
             size_of::<ReducedGemmArguments>(),
         );
     }

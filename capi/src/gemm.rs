@@ -179,7 +179,7 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As [`symmem_all_gather_gemm`].
-    unsafe fn enqueue<T: GemmElement>(
+    unsafe fn enqueue<T: GemmElement<Output = T>>(
         &self,
         queue: &Queue,
         gemm: &AllGatherGemm<T>,
@@ -213,6 +213,7 @@ impl Call<'_> {
             b: given(0, shape.k, shape.n, shape.b_order)?,
             c: given(1, shape.m, shape.n, MatrixOrder::Rows)?,
             bias: bias.transpose()?,
+            scale: None,
             gathered: None,
         };
         Ok(queue.all_gather_gemm(gemm, &operands)?)

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::findings::Fault;
 use super::length::Length;
 use super::outcome::Outcome;
-use super::products::{GemmCase, GemmVariant};
+use super::products::{GemmCase, GemmCaseElement, GemmVariant};
 use super::session::Session;
 use super::transfer_case::{Operation, Placement, Traffic, TransferCase};
 use std::time::Duration;
@@ -130,13 +130,15 @@ fn a_signal_that_never_comes_fails_the_case_on_every_rank_within_its_deadline() 
 
 #[test]
 fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on_every_rank() {
-    for variant in GemmVariant::ALL
-        .into_iter()
-        .filter(|variant| !variant.is_nccl())
+    let variants = GemmVariant::ALL.into_iter();
+    let variants = variants.filter(|variant| !variant.is_nccl());
+    let elements = [GemmCaseElement::Bf16, GemmCaseElement::F8E4M3];
+    for (variant, element) in
+        variants.flat_map(|variant| elements.map(|element| (variant, element)))
     {
         let case = Case::AllGatherGemm(GemmCase {
             variant,
-            half: false,
+            element,
             m: 20,
             n: 5,
             k: 9,
@@ -144,6 +146,8 @@ fn a_wrong_element_of_a_product_and_other_bits_of_the_same_call_fail_the_case_on
             b_by_columns: false,
             gap: 1,
             bias: true,
+            scaled: element == GemmCaseElement::F8E4M3,
+            nan: false,
             gathered: true,
             streams: 2,
             ordered: true,

@@ -335,7 +335,7 @@ fn thin(cases: &mut Vec<Case>, world: u32) {
                 let by_kernels = case.uses_multicast(world as usize, MulticastKernels::LEAST);
                 format!("{} {by_kernels}", case.variant)
             }
-            Case::AllGatherGemm(case) => format!("{:?}", case.variant),
+            Case::AllGatherGemm(case) => format!("{:?} {:?}", case.variant, case.element),
             Case::Norm(case) => format!("{:?} {:?}", case.norm, case.output),
             Case::GemmReduce(case) => format!("{:?} {:?}", case.reduction, case.variant),
             other => other.to_string(),

@@ -105,14 +105,15 @@ fn every_struct_of_the_boundary_has_the_layout_that_was_released() {
         NcclCall { source, destination, count, operation, element, reduce, peer }
         RowsCopy { destination, destination_stride, source, source_stride, bytes, rows, direction, reserved }
         GemmLayout { m, n, k, a_stride, b_stride, c_stride, element, b_order, bias, addend }
-        GemmOperands { a, b, c, bias, addend }
+        GemmOperands { a, b, c, bias, addend, scale }
         GatheredLimits {
             blocks, threads, tile_m, tile_n, chunk_alignment, movers, modes, alignment,
             at_once_blocks, reserved, partial_bytes
         }
         GatheredGemmArguments {
             group, sources, gathered, arrivals, epoch, b, c, bias, shape, shard, chunk, chunks,
-            sharding, mode, movers, keep, tile, partials, partial_bytes, quota, reserved
+            sharding, mode, movers, keep, tile, partials, partial_bytes, quota, reserved,
+            scale
         }
         ReducedProblem { shard, world, mode, all, partial }
         ReducedLimits {

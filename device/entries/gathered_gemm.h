@@ -1,5 +1,6 @@
 // Module `gathered_gemm`: all-gather + GEMM, one kernel per type, order of B and size of tiles, for targets with matrix
-// instructions of waves.
+// instructions of waves. 8-bit floats are for targets with such instructions, and for a B stored by columns, in which they lie
+// as those take them.
 #include "symmem/tile_gemm.h"
 
 #if SYMMEM_HAS_MATRIX
@@ -23,6 +24,9 @@ SYMMEM_ENTRIES(f16, rows)
 SYMMEM_ENTRIES(f16, columns)
 SYMMEM_ENTRIES(bf16, rows)
 SYMMEM_ENTRIES(bf16, columns)
+#if SYMMEM_HAS_MATRIX_F8
+SYMMEM_ENTRIES(f8_e4m3, columns)
+#endif
 
 #undef SYMMEM_ENTRIES
 #undef SYMMEM_ENTRY

@@ -3,7 +3,7 @@
 // A thread simulates a copy engine, with delays and in random order. A seed determines sizes, strides, alignments,
 // chunks, grids and schedule.
 //
-// Verified to fail without the wait for an arrival, without the block barrier after it, without the one before a
+// Verified to fail if 8-bit products are not scaled, or scaled with the bias; without the wait for an arrival, without the block barrier after it, without the one before a
 // stage's product, and with a mover that publishes before it has copied; also if the sums of a part are counted before they
 // are kept, if one part's place is another's, if one tile too few is halved, if all
 // halves are left ones, and if a cluster's tiles are in another order.
@@ -16,6 +16,7 @@
 namespace {
 
 const Numbers<GatheredGemmArguments> numbers[] = SYMMEM_NUMBERS(gathered_gemm);
+const Numbers<GatheredGemmArguments> numbers_f8 = {ElementType::f8_e4m3, 0x1p-8, {{}, SYMMEM_TILE_KERNELS(gathered_gemm, f8_e4m3_columns)}};
 
 // One all-gather + GEMM on all ranks.
 struct Product {
@@ -29,6 +30,7 @@ struct Product {
   uint64 m, n, k, shard, chunk;
   uint32 chunks, movers, keep;
   bool has_bias;
+  float scale;  // 0 for none
   std::vector<Matrix> shards, gathered, c;
   std::vector<Matrix> b, bias;  // one matrix that all ranks read
   std::vector<std::vector<uint8>> arrivals;
@@ -40,7 +42,7 @@ struct Product {
   Product(World& world, Random& random, uint32 kind, uint32 shape, uint32 first)
       : world(world),
         random(random),
-        type(numbers[kind & 1]),
+        type(kind >> 1 & 1 && up_to(random, 2) == 0 ? numbers_f8 : numbers[kind & 1]),
         b_order(kind >> 1 & 1 ? MatrixOrder::columns : MatrixOrder::rows),
         sharding(kind >> 2 & 1 ? Sharding::columns : Sharding::rows),
         mode(static_cast<GatherMode>(1 + kind / 8 % 3)),
@@ -64,6 +66,7 @@ struct Product {
     movers = mode == GatherMode::wait ? 0 : 1 + up_to(random, 2);
     keep = mode == GatherMode::wait ? 0 : up_to(random, 1);
     has_bias = up_to(random, 1) != 0;
+    scale = in_pairs(type.type) && up_to(random, 2) != 0 ? -0.6f : 0;
     const uint64 a_stride = stride(k), c_stride = stride(n);
     for (uint32 rank = 0; rank < world.ranks; ++rank) {
       const uint64 length = part(rank);
@@ -79,7 +82,7 @@ struct Product {
     b.emplace_back(columns ? n : k, columns ? k : n, stride(columns ? k : n), offset());
     bias.emplace_back(1, n, n, offset());
     draw(b[0], type.type, random);
-    draw(bias[0], type.type, random);
+    draw(bias[0], output_of(type.type), random);
     computing = world.blocks + up_to(random, 3);
     quota = draw_quota(random, last_tiles(), k, computing);
     const uint64 bytes = part_counters_bytes(computing + movers) + part_places_bytes(shapes[shape], k, quota, last_tiles());
@@ -126,6 +129,7 @@ struct Product {
     arguments.movers = movers;
     arguments.keep = keep;
     arguments.quota = quota;
+    arguments.scale = scale == 0 ? 0 : address(&scale);
     if (!partials.empty()) arguments.partials = address(partials[rank].data());
     return arguments;
   }
@@ -176,23 +180,26 @@ struct Product {
 
   // Checks |C - R| <= u |R| + sqrt(K) 2^-22 sum |a b| for each element, with R in f64, plus half of the smallest f16.
   void check(const std::string& what) const {
-    std::vector<double> left(m * k);
+    const uint64 depth = depth_of(type.type, k);
+    const double factor = scale == 0 ? 1 : static_cast<double>(scale);
+    std::vector<double> left(m * depth);
     for (uint64 row = 0; row < m; ++row)
-      for (uint64 depth = 0; depth < k; ++depth) left[row * k + depth] = widened(type.type, a(row, depth));
+      for (uint64 place = 0; place < depth; ++place)
+        left[row * depth + place] = factor * along_depth(type.type, place, [&](uint64 column) { return a(row, column); });
     const std::vector<double> right = widened_b(b[0], b_order, type.type);
     std::vector<unsigned> wrong(world.ranks);
     std::vector<double> sums(n), sizes(n);
     for (uint64 row = 0; row < m; ++row) {
       for (uint64 column = 0; column < n; ++column) {
-        sums[column] = has_bias ? widened(type.type, bias[0].get(0, column)) : 0;
+        sums[column] = has_bias ? widened(output_of(type.type), bias[0].get(0, column)) : 0;
         sizes[column] = std::fabs(sums[column]);
       }
-      add_product(&left[row * k], right, sums, sizes);
+      add_product(&left[row * depth], right, sums, sizes);
       for (uint64 column = 0; column < n; ++column) {
         const double bound = type.half_step * std::fabs(sums[column]) +
-                             std::sqrt(static_cast<double>(k)) * 0x1p-22 * sizes[column] + 0x1p-25;
+                             std::sqrt(static_cast<double>(depth)) * 0x1p-22 * sizes[column] + 0x1p-25;
         for (uint32 rank = 0; rank < world.ranks; ++rank) {
-          const double made = widened(type.type, c[rank].get(row, column));
+          const double made = widened(output_of(type.type), c[rank].get(row, column));
           if (!(std::fabs(made - sums[column]) <= bound)) ++wrong[rank];
         }
       }

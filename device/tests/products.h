@@ -45,6 +45,12 @@ struct Numbers {
 template <ElementType type>
 using Element = typename ElementOf<type>::Type;
 
+// A type of 8 bits has two elements in the 16 bits of a pair, which are what kernels call an element.
+inline bool in_pairs(ElementType type) { return type == ElementType::f8_e4m3; }
+
+// Returns the type of C and the bias.
+inline ElementType output_of(ElementType type) { return in_pairs(type) ? ElementType::bf16 : type; }
+
 inline uint16 narrowed(ElementType type, float number) {
   return type == ElementType::f16 ? Element<ElementType::f16>::narrow(number) : Element<ElementType::bf16>::narrow(number);
 }
@@ -89,22 +95,39 @@ class Matrix {
   Buffer buffer_;
 };
 
-// Draws elements from -1 to 1.
+// Draws elements from -1 to 1; of 8 bits all that are numbers, as often -0 as any other.
+inline uint16 drawn(ElementType type, Random& random) {
+  if (!in_pairs(type)) return narrowed(type, static_cast<float>(up_to(random, 1u << 20)) * 0x1p-19f - 1);
+  uint32 bits = up_to(random, 0xffff);
+  for (const uint32 all : {0x7fu, 0x7f00u})
+    if ((bits & all) == all) bits ^= all;
+  return static_cast<uint16>(bits);
+}
+
 inline void draw(Matrix& matrix, ElementType type, Random& random) {
   for (uint64 row = 0; row < matrix.rows; ++row)
-    for (uint64 column = 0; column < matrix.columns; ++column)
-      matrix.set(row, column, narrowed(type, static_cast<float>(up_to(random, 1u << 20)) * 0x1p-19f - 1));
+    for (uint64 column = 0; column < matrix.columns; ++column) matrix.set(row, column, drawn(type, random));
 }
 
 // ---- the reference ----
+
+// Returns element `place` along the depth of what `pairs` has there: an element, or pairs.
+template <class Pairs>
+double along_depth(ElementType type, uint64 place, Pairs pairs) {
+  if (!in_pairs(type)) return widened(type, pairs(place));
+  return Element<ElementType::f8_e4m3>::widen(static_cast<uint8>(pairs(place / 2) >> place % 2 * 8));
+}
+
+// Returns the elements of the depth in `length` elements or pairs.
+inline uint64 depth_of(ElementType type, uint64 length) { return in_pairs(type) ? 2 * length : length; }
 
 // Returns the elements of B, row by row.
 inline std::vector<double> widened_b(const Matrix& b, MatrixOrder order, ElementType type) {
   const bool by_rows = order == MatrixOrder::rows;
   std::vector<double> right;
-  for (uint64 depth = 0; depth < (by_rows ? b.rows : b.columns); ++depth)
+  for (uint64 place = 0; place < depth_of(type, by_rows ? b.rows : b.columns); ++place)
     for (uint64 column = 0; column < (by_rows ? b.columns : b.rows); ++column)
-      right.push_back(widened(type, by_rows ? b.get(depth, column) : b.get(column, depth)));
+      right.push_back(along_depth(type, place, [&](uint64 depth) { return by_rows ? b.get(depth, column) : b.get(column, depth); }));
   return right;
 }
 

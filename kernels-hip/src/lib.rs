@@ -27,6 +27,9 @@ impl Target {
     /// All targets.
     pub const ALL: [Self; 3] = [Self::Gfx90a, Self::Gfx942, Self::Gfx950];
 
+    /// Those with matrix instructions for 8-bit floats.
+    pub const WITH_MATRICES_OF_F8: [Self; 2] = [Self::Gfx942, Self::Gfx950];
+
     /// Returns the name that compiler and runtime use.
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +70,7 @@ pub struct Module {
     pub name: &'static str,
     /// One code object for each of [`Target::ALL`], in that order.
     pub objects: [CompressedImage; 3],
-    /// Kernels of the module.
+    /// Kernels of the module, of any target.
     pub entries: &'static [Entry],
 }
 
@@ -80,9 +83,16 @@ pub struct Entry {
     pub argument_bytes: u32,
     /// Most threads of a block.
     pub threads: u32,
+    /// The targets whose code object has the kernel.
+    pub targets: &'static [Target],
 }
 
 impl Entry {
+    /// The same for some targets only.
+    const fn only(self, targets: &'static [Target]) -> Self {
+        Self { targets, ..self }
+    }
+
     /// Returns the size of all arguments in bytes.
     pub const fn kernarg_bytes(&self) -> u32 {
         size_of::<Launch>() as u32 + self.argument_bytes
@@ -90,6 +100,12 @@ impl Entry {
 }
 
 impl Module {
+    /// Returns the kernels of a target's code object.
+    pub fn entries_of(&self, target: Target) -> impl Iterator<Item = &'static Entry> {
+        let entries = self.entries.iter();
+        entries.filter(move |entry| entry.targets.contains(&target))
+    }
+
     /// Returns the code object of a target, to be decompressed for `hipModuleLoadData`.
     pub const fn object(&self, target: Target) -> CompressedImage {
         self.objects[target as usize]
@@ -132,6 +148,7 @@ const fn entry(name: &'static str, argument_bytes: u32, threads: u32) -> Entry {
         name,
         argument_bytes,
         threads,
+        targets: &Target::ALL,
     }
 }
 
@@ -155,7 +172,7 @@ const REDUCE_PACKET_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 16;
 const REDUCE_LAMPORT_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 88;
 const REDUCE_NORM_ARGUMENTS: u32 = REDUCE_LAMPORT_ARGUMENTS + 72;
 const MOVE_LAMPORT_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 80;
-const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 160;
+const GATHERED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 168;
 const REDUCED_GEMM_ARGUMENTS: u32 = GROUP + 3 * ADDRESSES + 120;
 
 macro_rules! each_element {
@@ -213,14 +230,27 @@ macro_rules! each_tile {
     ($family:literal, $bytes:expr) => {
         each_tile!($family, $bytes, "f16_rows" "f16_columns" "bf16_rows" "bf16_columns")
     };
-    ($family:literal, $bytes:expr, $($matrices:literal)*) => {
-        [$(
-            each_tile!(entry $family, $bytes, $matrices, "256x256"),
-            each_tile!(entry $family, $bytes, $matrices, "128x256"),
-            each_tile!(entry $family, $bytes, $matrices, "256x128"),
-            each_tile!(entry $family, $bytes, $matrices, "64x256"),
-            each_tile!(entry $family, $bytes, $matrices, "256x64"),
-        )*]
+    ($family:literal, $bytes:expr, and f8_e4m3) => {
+        each_tile!($family, $bytes, "f16_rows" "f16_columns" "bf16_rows" "bf16_columns";
+            "f8_e4m3_columns" &Target::WITH_MATRICES_OF_F8)
+    };
+    ($family:literal, $bytes:expr, $($matrices:literal)* $(; $some:literal $targets:expr)?) => {
+        [
+            $(
+                each_tile!(entry $family, $bytes, $matrices, "256x256"),
+                each_tile!(entry $family, $bytes, $matrices, "128x256"),
+                each_tile!(entry $family, $bytes, $matrices, "256x128"),
+                each_tile!(entry $family, $bytes, $matrices, "64x256"),
+                each_tile!(entry $family, $bytes, $matrices, "256x64"),
+            )*
+            $(
+                each_tile!(entry $family, $bytes, $some, "256x256").only($targets),
+                each_tile!(entry $family, $bytes, $some, "128x256").only($targets),
+                each_tile!(entry $family, $bytes, $some, "256x128").only($targets),
+                each_tile!(entry $family, $bytes, $some, "64x256").only($targets),
+                each_tile!(entry $family, $bytes, $some, "256x64").only($targets),
+            )?
+        ]
     };
     (entry $family:literal, $bytes:expr, $matrices:literal, $tile:literal) => {
         entry(
@@ -313,7 +343,7 @@ static MODULES: [Module; 11] = [
     ),
     module!(
         "gathered_gemm",
-        each_tile!("symmem_gathered_gemm", GATHERED_GEMM_ARGUMENTS)
+        each_tile!("symmem_gathered_gemm", GATHERED_GEMM_ARGUMENTS, and f8_e4m3)
     ),
     module!(
         "reduced_gemm",
@@ -373,6 +403,6 @@ mod tests {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), all), (168, 168));
+        assert_eq!((names.len(), all), (173, 173));
     }
 }

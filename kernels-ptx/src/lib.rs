@@ -149,7 +149,7 @@ const REDUCE_ARGUMENTS: u32 = GROUP + 2 * ADDRESSES + 16;
 const REDUCE_PUSH_ARGUMENTS: u32 = REDUCE_ARGUMENTS + 3 * ADDRESSES + 24;
 /// Three tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_GEMM_ARGUMENTS: u32 =
-    (3 * 128 + GROUP + 3 * ADDRESSES + 160 + 8_u32).next_multiple_of(64);
+    (3 * 128 + GROUP + 3 * ADDRESSES + 168 + 8_u32).next_multiple_of(64);
 /// Two tensor maps come first; the size is a multiple of their alignment.
 const TENSOR_REDUCED_ARGUMENTS: u32 =
     (2 * 128 + GROUP + 3 * ADDRESSES + 120_u32).next_multiple_of(64);

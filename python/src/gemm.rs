@@ -261,7 +261,7 @@ pub fn check_bias(prepared: bool, passed: Option<&Bound<'_, PyAny>>) -> Result<(
 ///
 /// # Safety
 /// The matrices are on the rank's device, until the stream has passed the work.
-unsafe fn call<'a, T: GemmElement>(
+unsafe fn call<'a, T: GemmElement<Output = T>>(
     gemm: &'a symmem::AllGatherGemm<T>,
     shard: Slice<'a, u8>,
     (b, c, bias): Matrices<'a>,
@@ -276,6 +276,7 @@ unsafe fn call<'a, T: GemmElement>(
             b: matrix(b, "b", shape.k, shape.n, shape.b_order)?,
             c: matrix(c, "c", shape.m, shape.n, MatrixOrder::Rows)?,
             bias: bias.transpose()?,
+            scale: None,
             gathered: None,
         }
     };

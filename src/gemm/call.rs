@@ -86,12 +86,9 @@ impl<'a, T: GemmElement> Call<'a, T> {
                 ));
             }
         };
+        let b = (shape.k, shape.n, shape.b_stride.into(), shape.b_order);
+        check_matrix((queue, NAME), "B", Some(&operands.b), Some(b))?;
         for (what, matrix, expected) in [
-            (
-                "B",
-                Some(&operands.b),
-                Some((shape.k, shape.n, shape.b_stride.into(), shape.b_order)),
-            ),
             (
                 "C",
                 Some(&operands.c),
@@ -107,6 +104,16 @@ impl<'a, T: GemmElement> Call<'a, T> {
         ] {
             check_matrix((queue, NAME), what, matrix, expected)?;
         }
+        if let Some(scale) = &operands.scale {
+            if !operation.layout().takes_scale() {
+                let name = T::TYPE.name();
+                return invalid(format!(
+                    "a scale was passed, but matrices of {name} take none; leave it out"
+                ));
+            }
+            let one = (1, 1, Stride::OfOneLine, MatrixOrder::Rows);
+            check_matrix((queue, NAME), "the scale", Some(scale), Some(one))?;
+        }
         let call = Self {
             queue,
             operation,
@@ -119,19 +126,34 @@ impl<'a, T: GemmElement> Call<'a, T> {
         Ok(call)
     }
 
-    /// Refuses matrices whose alignment the gathering kernel cannot load, before this rank has begun the call.
+    /// Refuses matrices whose alignment the gathering kernel cannot load, or the GEMM library if they are of 8-bit floats, before
+    /// this rank has begun the call.
     fn check_alignment(&self) -> Result<()> {
-        let problem = &self.operation.problem;
-        let kernel = matches!(problem.algorithm, GemmAlgorithm::Pull | GemmAlgorithm::Push);
-        let alignment = u64::from(self.operation.limits.alignment).max(1);
-        for (what, address) in [
-            ("the shard of A", self.a.start(problem.rank)),
-            ("the gathered A", self.gathered.start(problem.rank)),
+        /// Bytes at whose multiples cuBLASLt takes 8-bit floats.
+        const OF_F8: u64 = 16;
+        let (operation, rank) = (self.operation, self.operation.problem.rank);
+        let is_kernel = matches!(
+            operation.problem.algorithm,
+            GemmAlgorithm::Pull | GemmAlgorithm::Push
+        );
+        let selector = &self.queue.world().collectives.selector;
+        let (needs, alignment) = match is_kernel && operation.problem.world > 1 {
+            true => ("the fused kernel", operation.limits.alignment.into()),
+            false if operation.layout().takes_scale() && selector.has_grids() => {
+                ("the GEMM library", OF_F8)
+            }
+            false => return Ok(()),
+        };
+        let c = (!is_kernel).then(|| ("C", self.operands.c.start()));
+        let loaded = [
+            ("the shard of A", self.a.start(rank)),
+            ("the gathered A", self.gathered.start(rank)),
             ("B", self.operands.b.start()),
-        ] {
-            if kernel && problem.world > 1 && !address.is_multiple_of(alignment) {
+        ];
+        for (what, address) in loaded.into_iter().chain(c) {
+            if alignment > 1 && !address.is_multiple_of(alignment) {
                 let message = format!(
-                    "{what} starts at {address:#x}; the fused kernel needs it at a multiple of {alignment} bytes"
+                    "{what} starts at {address:#x}; {needs} needs it at a multiple of {alignment} bytes"
                 );
                 return Err(self.queue.invalid(NAME, message));
             }
@@ -152,12 +174,14 @@ impl<'a, T: GemmElement> Call<'a, T> {
             .map(|range| of(self.gathered, range.len()));
         let b = operands.b.extent();
         let bias = operands.bias.map(|bias| bias.extent());
+        let scale = operands.scale.map(|scale| scale.extent());
         let c = operands.c.extent();
         let written = [("C", Some(&c)), ("the gathered A", gathered.as_ref())];
         let all = [
             ("the shard of A", Some(&a)),
             ("B", Some(&b)),
             ("the bias", bias.as_ref()),
+            ("the scale", scale.as_ref()),
             ("the gathered A", gathered.as_ref()),
         ];
         for (written, one) in written {
@@ -179,9 +203,15 @@ impl<'a, T: GemmElement> Call<'a, T> {
     /// Makes the recorded graph, if there is one, hold the resources of the call.
     pub(super) fn hold(&self, submit: &Submit<'_>) {
         submit.hold(self.operation.workspace());
-        let Operands { b, c, bias, .. } = self.operands;
-        for matrix in [Some(b), Some(c), bias.as_ref()].into_iter().flatten() {
+        let Operands {
+            b, c, bias, scale, ..
+        } = self.operands;
+        b.address(submit);
+        for matrix in [Some(c), bias.as_ref()].into_iter().flatten() {
             matrix.address(submit);
+        }
+        if let Some(scale) = scale {
+            scale.address(submit);
         }
         for memory in [&self.a, &self.gathered] {
             submit.address(memory, submit.rank());

@@ -179,6 +179,11 @@ impl<T: GemmElement> Run<'_, T> {
         }
     }
 
+    fn scale(&self) -> DeviceAddress {
+        let scale = self.call.operands.scale;
+        scale.map_or(DeviceAddress::NULL, |scale| scale.address(self.submit))
+    }
+
     fn rank(&self) -> usize {
         self.call.operation.problem.rank
     }
@@ -324,7 +329,7 @@ impl<T: GemmElement> Run<'_, T> {
                 row * problem.division.k * Call::<T>::ELEMENT,
             ),
         };
-        let c = row * operands.c.stride as u64 * Call::<T>::ELEMENT;
+        let c = row * operands.c.stride as u64 * size_of::<T::Output>() as u64;
         let matrices = GemmOperands {
             a: source,
             b: operands.b.address(self.submit),
@@ -333,6 +338,7 @@ impl<T: GemmElement> Run<'_, T> {
                 .bias
                 .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
             addend: DeviceAddress::NULL,
+            scale: self.scale(),
         };
         let layout = layout(&operation.shape, T::TYPE, problem, part);
         let gemms = &operation.workspace().gemms;
@@ -351,7 +357,6 @@ impl<T: GemmElement> Run<'_, T> {
             ..
         } = self.call;
         let (problem, limits) = (&operation.problem, &operation.limits);
-        let (m, k) = (problem.division.m, problem.division.k);
         let mut arguments = GatheredGemmArguments {
             group: CollectiveGroup {
                 watch: self.signals.watch,
@@ -376,7 +381,7 @@ impl<T: GemmElement> Run<'_, T> {
             bias: operands
                 .bias
                 .map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
-            shape: operation.shape.raw(T::TYPE, m, k),
+            shape: operation.layout(),
             shard: problem.division.shard,
             chunk: problem.chunk,
             chunks: problem.chunks,
@@ -393,6 +398,7 @@ impl<T: GemmElement> Run<'_, T> {
             partial_bytes: limits.partial_bytes,
             quota: 0,
             reserved: 0,
+            scale: self.scale(),
         };
         if let Some(partials) = &operation.workspace().partials {
             arguments.partials = partials.at(problem.rank, 0);

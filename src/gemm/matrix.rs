@@ -1,6 +1,7 @@
 //! Matrices: their memory and layout.
 
 use crate::backend::abi::DeviceAddress;
+use crate::base::element::F8E4M3;
 use crate::base::error::{Error, Result};
 use crate::base::names::MatrixOrder;
 use crate::base::reducible::Reducible;
@@ -12,19 +13,36 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An element type of GEMMs: `half::f16`, `half::bf16` and `f32`. `f32` is multiplied by cuBLASLt or hipBLASLt only, and
-/// not before a reduction: no fused kernel of a GPU takes it. Sealed.
-pub trait GemmElement: Reducible + sealed::Sealed {}
-
-impl GemmElement for half::f16 {}
-impl GemmElement for half::bf16 {}
-impl GemmElement for f32 {}
+/// An element type of GEMMs' `A` and `B`: `half::f16`, `half::bf16`, `f32` and [`F8E4M3`]. Sealed.
+///
+/// `f32` is multiplied by cuBLASLt or hipBLASLt only, and not before a reduction: no fused kernel of a GPU takes it.
+///
+/// [`F8E4M3`] is not multiplied before a reduction either, and on GPUs only with a `B` stored by columns, which is how their
+/// matrix instructions read it. Fused kernels for it are those for gfx942 and gfx950, for an even `k`, even strides and, if `A`
+/// is sharded by columns, an even number of them in a shard; cuBLASLt and hipBLASLt want multiples of 16. On every device the
+/// bits are OCP E4M3, which gfx942's instructions do not know: its kernel converts them.
+pub trait GemmElement: Reducible + sealed::Sealed {
+    /// Element type of `C` and of the bias: `half::bf16` for [`F8E4M3`], otherwise the type itself.
+    type Output: GemmElement<Output = Self::Output>;
+}
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for half::f16 {}
-    impl Sealed for half::bf16 {}
-    impl Sealed for f32 {}
+}
+
+macro_rules! gemm_elements {
+    ($($type:ty => $output:ty,)*) => {$(
+        impl sealed::Sealed for $type {}
+        impl GemmElement for $type {
+            type Output = $output;
+        }
+    )*};
+}
+gemm_elements! {
+    half::f16 => half::f16,
+    half::bf16 => half::bf16,
+    f32 => f32,
+    F8E4M3 => half::bf16,
 }
 
 /// A matrix in this rank's memory, with its layout. Sizes and strides are in elements.
@@ -212,6 +230,7 @@ impl<T> std::fmt::Debug for Matrix<'_, T> {
 ///     b: Matrix::of(b, k, n)?,
 ///     c: Matrix::of(c, m, n)?,
 ///     bias: None,
+///     scale: None,
 ///     gathered: None,
 /// };
 /// # let _ = operands;
@@ -225,9 +244,12 @@ pub struct Operands<'a, T: GemmElement> {
     /// This rank's `B`, `k` x `n`.
     pub b: Matrix<'a, T>,
     /// This rank's `C`, `m` x `n`, which the call writes.
-    pub c: Matrix<'a, T>,
+    pub c: Matrix<'a, T::Output>,
     /// The bias, 1 x `n`, if the shape has one.
-    pub bias: Option<Matrix<'a, T>>,
+    pub bias: Option<Matrix<'a, T::Output>>,
+    /// The factor of `A · B`, 1 x 1, before the bias is added: the product of the numbers by which `A` and `B` were divided to fit
+    /// [`F8E4M3`]. 1 if it is `None`; other element types take none.
+    pub scale: Option<Matrix<'a, f32>>,
     /// The buffer for the gathered `A`, row-major and without gaps ([`crate::GemmShape::gathered_elements`]),
     /// if [`crate::GemmOptions::gathered`] is set. Every rank passes the same range.
     pub gathered: Option<Slice<'a, T>>,

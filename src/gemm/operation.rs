@@ -1,13 +1,13 @@
 //! The operation, and its making together with all ranks.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, Gemm, read_text};
+use crate::backend::{Backend, CallResult, Gemm, read_text};
 use crate::base::error::{Error, Result};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTile, GemmTransport};
 use crate::base::gemm_row::GemmRow;
 use crate::base::gemm_shape::{Division, GemmShape};
 use crate::base::limits::{COLLECTIVE_CHANNELS, check_channel};
-use crate::base::names::ElementType;
+use crate::base::names::{ElementType, Sharding};
 use crate::gemm::matrix::GemmElement;
 use crate::gemm::options::{BESIDE_A_GEMM, GemmOptions, NAME};
 use crate::gemm::plan::{GemmStep, Problem, layout};
@@ -23,6 +23,7 @@ use crate::memory::sharing::Origin;
 use crate::rank::agreement::Round;
 use crate::world::communicator::Communicator;
 use crate::world::world::World;
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -129,6 +130,13 @@ impl Communicator {
             elements: PhantomData,
         })
     }
+}
+
+/// Checks that the GEMM library multiplies a shape, by preparing it.
+fn check_prepared(backend: &Backend, layout: &GemmLayout) -> CallResult<()> {
+    let prepared = backend.gemm_prepare(layout)?;
+    // SAFETY: it was just prepared, and nothing was enqueued.
+    unsafe { backend.gemm_release(prepared) }
 }
 
 /// Returns the limits that a rank's share of the device leaves of a kernel's.
@@ -242,10 +250,19 @@ impl Preparation<'_> {
         if shared.collectives.selector.has_grids() {
             limits = share(shared.collectives.selector.residency(), limits);
         }
-        let library = backend.gemm_library();
+        let mut shards = true;
+        let library = backend.gemm_library().and_then(|library| {
+            // The libraries take 8-bit floats of some devices, sizes and orders only; so ask.
+            if element == ElementType::F8E4M3 {
+                check_prepared(backend, &whole)?;
+                shards = self.takes_shards(&division)?;
+            }
+            Ok(library)
+        });
         let support = DeviceSupport {
             limits,
             library: library.is_ok(),
+            shards,
             collectives: shared.collectives.nccl.of(Provider::Nccl, true).is_some(),
             fanout: shared.capabilities.fanout,
         };
@@ -259,8 +276,12 @@ impl Preparation<'_> {
                 operation: NAME,
                 message: match &library {
                     Err(failure) => format!("{message}: {failure}"),
-                    Ok(_) if element == ElementType::F32 && !has_kernel => {
-                        format!("{message}; no fused kernel here takes f32")
+                    Ok(_)
+                        if matches!(element, ElementType::F32 | ElementType::F8E4M3)
+                            && !has_kernel =>
+                    {
+                        let name = element.name();
+                        format!("{message}; no fused kernel here takes these matrices of {name}")
                     }
                     Ok(_) => match options.tile.filter(|_| !has_kernel) {
                         Some(tile) => format!("{message}; no kernel here has tiles of {tile}"),
@@ -349,6 +370,27 @@ impl Preparation<'_> {
             (stored::library_text(&library), file)
         });
         Ok((problem, limits, library))
+    }
+
+    /// Returns whether the GEMM library multiplies each rank's shard of rows alone.
+    ///
+    /// # Errors
+    /// The library's, but that it has no algorithm.
+    fn takes_shards(&self, division: &Division) -> CallResult<bool> {
+        let backend: &Backend = &self.shared.backend;
+        let counts: BTreeSet<u64> = match self.shape.sharding {
+            Sharding::Rows => (0..self.shared.world)
+                .map(|rank| division.rows(rank))
+                .collect(),
+            Sharding::Columns => BTreeSet::new(),
+        };
+        for rows in counts.into_iter().filter(|&rows| rows > 0) {
+            match check_prepared(backend, &self.shape.raw(self.element, rows, division.k)) {
+                Err(failure) if failure.status == Status::UNSUPPORTED => return Ok(false),
+                other => other?,
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the rows of a chunk of the fused kernel for small M: few, so that many blocks push at once, but
@@ -491,6 +533,12 @@ impl<T: GemmElement> AllGatherGemm<T> {
     /// Returns the shape.
     pub fn shape(&self) -> &GemmShape {
         &self.shape
+    }
+
+    /// Returns the shape as a backend takes it, with all rows of `A`.
+    pub(super) fn layout(&self) -> GemmLayout {
+        let (m, k) = (self.problem.division.m, self.problem.division.k);
+        self.shape.raw(T::TYPE, m, k)
     }
 
     /// Returns the algorithm; never automatic.

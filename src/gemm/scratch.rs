@@ -96,6 +96,7 @@ impl Scratch {
             c: at(C),
             bias: optional(layout.bias, 3),
             addend: optional(layout.addend, 4),
+            scale: DeviceAddress::NULL,
         }
     }
 
@@ -121,14 +122,14 @@ impl Scratch {
 /// The place of `C` among the matrices.
 const C: usize = 2;
 
-/// Returns numbers of both signs in either type, between 1 and 2 as f16 and between 1/128 and 2 as bf16.
+/// Returns numbers of both signs: between 1 and 2 as f16, between 1/128 and 2 as bf16, and up to 1.9 as 8-bit floats.
 fn random_elements() -> Vec<u8> {
     const COUNT: usize = 128 << 10;
     let mut state: u64 = 1;
     let mut element = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let bits = (state >> 40) as u16;
-        0x3c00 | bits & 0x83ff
+        0x3c00 | bits & 0x83bf
     };
     (0..COUNT).flat_map(|_| element().to_ne_bytes()).collect()
 }
@@ -140,12 +141,12 @@ fn bytes(layout: &GemmLayout) -> [u64; 5] {
         MatrixOrderCode::COLUMNS => n,
         _ => k,
     };
-    let elements = [
-        m * layout.a_stride,
-        lines * layout.b_stride,
-        m * layout.c_stride,
-        n * u64::from(layout.bias),
-        m * n * u64::from(layout.addend),
-    ];
-    elements.map(|elements| elements * layout.element.bytes())
+    let (element, output) = (layout.element.bytes(), layout.output().bytes());
+    [
+        m * layout.a_stride * element,
+        lines * layout.b_stride * element,
+        m * layout.c_stride * output,
+        n * u64::from(layout.bias) * output,
+        m * n * u64::from(layout.addend) * output,
+    ]
 }

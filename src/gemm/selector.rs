@@ -48,6 +48,8 @@ pub(super) struct DeviceSupport {
     pub(super) limits: GatheredLimits,
     /// Whether there is a GEMM library: cuBLASLt, hipBLASLt or the host backend's own.
     pub(super) library: bool,
+    /// Whether that library also multiplies each shard alone.
+    pub(super) shards: bool,
     /// Whether NCCL or RCCL is open.
     pub(super) collectives: bool,
     /// Number of peers to copy to at once so that the links are busy.
@@ -98,8 +100,13 @@ pub(super) fn choose(
     let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
     if !support.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
         return unsupported(
-            "no GEMM library (cuBLASLt or hipBLASLt) was found, and no kernel does this without one; see `symmem \
-             info`",
+            "no GEMM library (cuBLASLt or hipBLASLt) was found that multiplies this, and no kernel does this without \
+             one; see `symmem info`",
+        );
+    }
+    if !support.shards && algorithm == A::Pipeline {
+        return unsupported(
+            "the GEMM library does not multiply shards of so many rows; use `Baseline`",
         );
     }
     let kernel = |mode: GatherMode, transport| {
@@ -196,15 +203,18 @@ fn automatic(
     // If this rank's shard leaves most blocks of the kernel without work at the start, the library divides it
     // further.
     let sparse = 2 * tiles(shape.m.div_ceil(world)) <= blocks;
-    let whole = support.library && !by_columns && hides && (fills && long || sparse);
+    let whole =
+        support.library && support.shards && !by_columns && hides && (fills && long || sparse);
     let one_peer = world == 2;
     if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && support.has(GatherMode::PULL) {
         return A::Pull;
     }
     if support.has(GatherMode::WAIT) && !whole {
         A::Push
-    } else {
+    } else if support.shards {
         A::Pipeline
+    } else {
+        A::Baseline
     }
 }
 
@@ -227,6 +237,7 @@ mod tests {
             partial_bytes: 0,
         },
         library: true,
+        shards: true,
         collectives: true,
         fanout: 1,
     };
@@ -302,6 +313,11 @@ mod tests {
         assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
         assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
         assert_eq!(auto(large, &no_kernel(ALL)), Ok((A::Pipeline, T::Put)));
+        let no_shards = DeviceSupport {
+            shards: false,
+            ..no_kernel(ALL)
+        };
+        assert_eq!(auto(large, &no_shards), Ok((A::Baseline, T::Nccl)));
         let mesh = DeviceSupport { fanout: 7, ..ALL };
         assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
         let closed = DeviceSupport {
@@ -390,6 +406,15 @@ mod tests {
                 "{refused:?}"
             );
         }
+        let no_shards = DeviceSupport {
+            shards: false,
+            ..ALL
+        };
+        let refused = chosen(A::Pipeline, T::Automatic, size, &no_shards);
+        assert!(
+            matches!(refused, Err(Refusal::Unsupported(_))),
+            "{refused:?}"
+        );
         let closed = DeviceSupport {
             collectives: false,
             ..ALL

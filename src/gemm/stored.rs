@@ -153,6 +153,7 @@ mod tests {
         let support = DeviceSupport {
             limits: GatheredLimits::default(),
             library: true,
+            shards: true,
             collectives: false,
             fanout: 1,
         };

@@ -363,6 +363,7 @@ impl<T: GemmElement> Run<'_, T> {
             c: self.destination(block)?,
             bias: bias.map_or(DeviceAddress::NULL, |bias| bias.address(self.submit)),
             addend,
+            scale: DeviceAddress::NULL,
         };
         let gemms = &operation.workspace().gemms;
         // SAFETY: guaranteed by the caller.

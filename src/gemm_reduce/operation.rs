@@ -248,12 +248,14 @@ impl Preparation<'_> {
         let world = shared.world;
         // The arguments were compared, so all ranks refuse them, or none does.
         shape.check().map_err(|message| self.invalid(message))?;
-        if self.element == ElementType::F32 {
+        if !matches!(self.element, ElementType::F16 | ElementType::Bf16) {
             return Err(Error::Unsupported {
                 rank: shared.rank,
                 operation: self.name,
-                message: "matrices of f32 cannot be multiplied before a reduction; use f16 or bf16"
-                    .into(),
+                message: format!(
+                    "matrices of {} cannot be multiplied before a reduction; use f16 or bf16",
+                    self.element.name()
+                ),
             });
         }
         if options.streams == 0 || options.chunks == Some(0) {

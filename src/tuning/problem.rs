@@ -16,6 +16,9 @@ pub enum MatrixElement {
     /// IEEE 754 single precision.
     #[serde(rename = "float32", alias = "f32", alias = "float")]
     F32,
+    /// fp8 with 4 bits of exponent (OCP E4M3); C and the bias are bfloat16.
+    #[serde(rename = "float8_e4m3fn", alias = "f8e4m3", alias = "fp8")]
+    F8E4M3,
 }
 
 impl MatrixElement {
@@ -25,6 +28,7 @@ impl MatrixElement {
             Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
             Self::F32 => "float32",
+            Self::F8E4M3 => "float8_e4m3fn",
         }
     }
 
@@ -34,12 +38,13 @@ impl MatrixElement {
             Self::F16 => ElementType::F16,
             Self::Bf16 => ElementType::Bf16,
             Self::F32 => ElementType::F32,
+            Self::F8E4M3 => ElementType::F8E4M3,
         }
     }
 
     /// Returns the type of a file for one of the library's; `None` if files have no such matrices.
     pub(super) fn of(element: ElementType) -> Option<Self> {
-        [Self::F16, Self::Bf16, Self::F32]
+        [Self::F16, Self::Bf16, Self::F32, Self::F8E4M3]
             .into_iter()
             .find(|known| known.element() == element)
     }

@@ -145,6 +145,7 @@ impl Calls {
                     b: Matrix::of(b.all(), shape.k, shape.n)?,
                     c: Matrix::of(c.all(), shape.m, shape.n)?,
                     bias: None,
+                    scale: None,
                     gathered: None,
                 };
                 stream.all_gather_gemm(operation, &operands)

@@ -195,6 +195,7 @@ fn repeat(
         b: Matrix::of(b.all(), shape.k, shape.n)?,
         c: Matrix::of(c.all(), shape.m, shape.n)?,
         bias: None,
+        scale: None,
         gathered: None,
     };
     for buffer in [&a, &b] {

@@ -1,6 +1,6 @@
 //! A GEMM on one rank: its matrices, its calls, and the check of their results.
 
-use crate::checker::{Dense, GemmFloat, check};
+use crate::checker::{Dense, GemmFloat, Real, check};
 use std::cell::Cell;
 use std::time::Duration;
 use symmem::*;
@@ -32,11 +32,13 @@ pub struct Case<'a, T: GemmFloat> {
     pub operation: AllGatherGemm<T>,
     a: SymmetricBuffer<T>,
     b: SymmetricBuffer<T>,
-    c: SymmetricBuffer<T>,
-    bias: SymmetricBuffer<T>,
+    c: SymmetricBuffer<T::Output>,
+    bias: SymmetricBuffer<T::Output>,
+    /// The factor of `A · B`, and its memory.
+    scale: Option<(f32, SymmetricBuffer<f32>)>,
     gathered: Option<SymmetricBuffer<T>>,
     right: Dense<T>,
-    added: Dense<T>,
+    added: Dense<T::Output>,
     calls: Cell<u64>,
 }
 
@@ -51,6 +53,11 @@ impl<'a, T: GemmFloat> Case<'a, T> {
             .all_gather_gemm::<T>(&shape, options)
             .expect("made on every rank");
         let buffer = |length| communicator.allocate::<T>(&[length]).expect("memory");
+        let output = |length| {
+            communicator
+                .allocate::<T::Output>(&[length])
+                .expect("memory")
+        };
         let (b_lines, b_width) = match shape.b_order {
             MatrixOrder::Columns => (n, k),
             _ => (k, n),
@@ -63,8 +70,9 @@ impl<'a, T: GemmFloat> Case<'a, T> {
             operation,
             a: buffer(shape.shard_elements(communicator.world_size())),
             b: buffer(b_lines * b_stride),
-            c: buffer(m * shape.c_stride.unwrap_or(n)),
-            bias: buffer(n),
+            c: output(m * shape.c_stride.unwrap_or(n)),
+            bias: output(n),
+            scale: None,
             gathered: options.gathered.then(|| buffer(shape.gathered_elements())),
             right: Dense::random(k, n, 2),
             added: Dense::random(1, n, 3),
@@ -85,6 +93,14 @@ impl<'a, T: GemmFloat> Case<'a, T> {
             .write(&case.stream, 0, &case.added.elements)
             .expect("written");
         case
+    }
+
+    /// Passes a scale in each call. Collective.
+    pub fn scaled(mut self, scale: f32) -> Self {
+        let buffer = self.communicator.allocate(&[1]).expect("memory");
+        buffer.write(&self.stream, 0, &[scale]).expect("written");
+        self.scale = Some((scale, buffer));
+        self
     }
 
     pub fn left(&self, round: u64) -> Dense<T> {
@@ -115,12 +131,11 @@ impl<'a, T: GemmFloat> Case<'a, T> {
     }
 
     pub fn poison(&self) {
-        for buffer in [Some(&self.c), self.gathered.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            let poison = vec![T::NAN; buffer.len()];
-            buffer.write(&self.stream, 0, &poison).expect("written");
+        let poison = vec![T::Output::NAN; self.c.len()];
+        self.c.write(&self.stream, 0, &poison).expect("written");
+        if let Some(gathered) = &self.gathered {
+            let poison = vec![T::NAN; gathered.len()];
+            gathered.write(&self.stream, 0, &poison).expect("written");
         }
     }
 
@@ -134,11 +149,14 @@ impl<'a, T: GemmFloat> Case<'a, T> {
         let b = Matrix::strided(self.b.all(), k, n, b_stride, self.shape.b_order);
         let c = Matrix::strided(self.c.all(), m, n, c_stride, MatrixOrder::Rows);
         let bias = Matrix::of(self.bias.all(), 1, n).expect("as long");
+        let scale = self.scale.as_ref();
+        let scale = scale.map(|(_, buffer)| Matrix::of(buffer, 1, 1).expect("one element"));
         Operands {
             a: self.a.all(),
             b: b.expect("B"),
             c: c.expect("C"),
             bias: self.shape.bias.then_some(bias),
+            scale,
             gathered: self.gathered.as_ref().map(SymmetricBuffer::all),
         }
     }
@@ -157,8 +175,8 @@ impl<'a, T: GemmFloat> Case<'a, T> {
         stream.capture(|queue| self.enqueue_on(queue))
     }
 
-    pub fn result(&self) -> Vec<T> {
-        let mut c = vec![T::NAN; self.c.len()];
+    pub fn result(&self) -> Vec<T::Output> {
+        let mut c = vec![T::Output::NAN; self.c.len()];
         self.c.read(&self.stream, 0, &mut c).expect("read");
         c
     }
@@ -175,7 +193,8 @@ impl<'a, T: GemmFloat> Case<'a, T> {
             }
         }
         let bias = self.shape.bias.then_some(&self.added);
-        check(&left, &self.right, bias, &c, stride)?;
+        let scale = self.scale.as_ref().map_or(1.0, |(scale, _)| *scale);
+        check((&left, &self.right), scale, bias, &c, stride)?;
         if let Some(gathered) = &self.gathered {
             let mut whole = vec![T::NAN; gathered.len()];
             gathered.read(&self.stream, 0, &mut whole).expect("read");

@@ -1,9 +1,9 @@
 //! Reference matrices, and the bound on the error of a GEMM.
 
-use symmem::GemmElement;
+use symmem::{F8E4M3, GemmElement};
 
 /// A matrix element, with its format's rounding error.
-pub trait GemmFloat: GemmElement {
+pub trait Real: GemmElement {
     /// The largest relative error of one rounding.
     const UNIT: f64;
     const NAN: Self;
@@ -11,9 +11,14 @@ pub trait GemmFloat: GemmElement {
     fn to_f64(self) -> f64;
 }
 
+/// An element of `A` and `B`, whose products are [`Real`], too.
+pub trait GemmFloat: Real + GemmElement<Output: Real> {}
+
+impl<T: Real + GemmElement<Output: Real>> GemmFloat for T {}
+
 macro_rules! numbers {
     ($($type:ty: $unit:expr,)*) => {$(
-        impl GemmFloat for $type {
+        impl Real for $type {
             const UNIT: f64 = $unit;
             const NAN: Self = <$type>::NAN;
             fn from_f64(number: f64) -> Self {
@@ -30,7 +35,7 @@ numbers! {
     half::bf16: 1.0 / 256.0,
 }
 
-impl GemmFloat for f32 {
+impl Real for f32 {
     const UNIT: f64 = 1.0 / (1 << 24) as f64;
     const NAN: Self = Self::NAN;
     fn from_f64(number: f64) -> Self {
@@ -41,6 +46,17 @@ impl GemmFloat for f32 {
     }
 }
 
+impl Real for F8E4M3 {
+    const UNIT: f64 = 1.0 / 16.0;
+    const NAN: Self = Self(0x7f);
+    fn from_f64(number: f64) -> Self {
+        Self::from_f32(number as f32)
+    }
+    fn to_f64(self) -> f64 {
+        self.to_f32().into()
+    }
+}
+
 /// A row-major matrix without gaps.
 pub struct Dense<T> {
     pub rows: usize,
@@ -48,7 +64,7 @@ pub struct Dense<T> {
     pub elements: Vec<T>,
 }
 
-impl<T: GemmFloat> Dense<T> {
+impl<T: Real> Dense<T> {
     /// Returns numbers between -1 and 1 that depend only on `seed`.
     pub fn random(rows: usize, columns: usize, seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -70,22 +86,20 @@ impl<T: GemmFloat> Dense<T> {
     }
 }
 
-/// Compares `c`, whose rows are `stride` apart, with the product in f64. An element may be off by one rounding of its
-/// format plus the error of an f32 sum of `k` terms.
+/// Compares `c`, whose rows are `stride` apart, with the product in f64 times the scale, plus the bias. An element may be
+/// off by one rounding of its format plus the error of an f32 sum of `k` terms.
 pub fn check<T: GemmFloat>(
-    a: &Dense<T>,
-    b: &Dense<T>,
-    bias: Option<&Dense<T>>,
-    c: &[T],
+    (a, b): (&Dense<T>, &Dense<T>),
+    scale: f32,
+    bias: Option<&Dense<T::Output>>,
+    c: &[T::Output],
     stride: usize,
 ) -> Result<(), String> {
+    let scale = f64::from(scale);
     let loss = (a.columns as f64).sqrt() * (-22f64).exp2();
     let wide = |matrix: &Dense<T>| -> Vec<f64> {
-        matrix
-            .elements
-            .iter()
-            .map(|element| element.to_f64())
-            .collect()
+        let elements = matrix.elements.iter();
+        elements.map(|element| element.to_f64()).collect()
     };
     let (left, right) = (wide(a), wide(b));
     let (mut exact, mut size) = (vec![0.0; b.columns], vec![0.0; b.columns]);
@@ -95,7 +109,7 @@ pub fn check<T: GemmFloat>(
             size[column] = f64::abs(exact[column]);
         }
         for k in 0..a.columns {
-            let a = left[row * a.columns + k];
+            let a = left[row * a.columns + k] * scale;
             for (column, b) in right[k * b.columns..][..b.columns].iter().enumerate() {
                 exact[column] += a * b;
                 size[column] += (a * b).abs();
@@ -103,7 +117,7 @@ pub fn check<T: GemmFloat>(
         }
         for column in 0..b.columns {
             let made = c[row * stride + column].to_f64();
-            let bound = T::UNIT * exact[column].abs() + loss * size[column];
+            let bound = T::Output::UNIT * exact[column].abs() + loss * size[column];
             let off = (made - exact[column]).abs();
             if off.is_nan() || off > bound {
                 return Err(format!(

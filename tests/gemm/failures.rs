@@ -159,6 +159,36 @@ fn matrices_of_another_shape_or_place_are_refused_by_name() {
 }
 
 #[test]
+fn a_scale_is_refused_but_for_8_bit_floats_which_none_multiplies_before_a_reduction() {
+    world(2, |communicator| {
+        let case = Case::<half::f16>::new(&communicator, SHAPE, &GemmOptions::default());
+        let case = case.scaled(0.5);
+        let error = case.enqueue().expect_err("a scale");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        let wanted = "a scale was passed, but matrices of F16 take none; leave it out";
+        assert!(error.to_string().contains(wanted), "{error}");
+        let case = Case::<F8E4M3>::new(&communicator, SHAPE, &GemmOptions::default());
+        let two = communicator.allocate::<f32>(&[2]).unwrap();
+        let operands = Operands {
+            scale: Some(Matrix::of(&two, 1, 2).unwrap()),
+            ..case.operands()
+        };
+        let error = case.stream.all_gather_gemm(&case.operation, &operands);
+        let error = error.expect_err("two scales");
+        assert!(error.to_string().contains("the scale is"), "{error}");
+        let made = communicator.gemm_reduce_scatter::<F8E4M3>(
+            &GemmReduceShape::new(32, 8, 16),
+            &GemmReduceOptions::default(),
+        );
+        let error = made.map(drop).expect_err("8-bit floats before a reduction");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        let wanted = "cannot be multiplied before a reduction; use f16 or bf16";
+        assert!(error.to_string().contains(wanted), "{error}");
+        case.run(1);
+    });
+}
+
+#[test]
 fn debug_mode_finds_another_shard_or_another_call() {
     let debug = |configuration: &mut Configuration| configuration.check_calls = true;
     world_with(2, debug, |communicator| {

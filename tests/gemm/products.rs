@@ -1,7 +1,7 @@
 //! Results of all-gather + GEMM, by every algorithm and transport.
 
 use crate::case::{Case, WAYS, options};
-use crate::checker::{Dense, GemmFloat, check};
+use crate::checker::{Dense, GemmFloat, Real, check};
 use crate::world::world;
 use half::{bf16, f16};
 use rstest::rstest;
@@ -62,6 +62,45 @@ fn b_may_lie_in_columns_and_strides_be_longer_than_lines(
         shape.b_stride = Some(least + 3);
         shape.c_stride = Some(shape.n + 1);
         shape.bias = true;
+    });
+}
+
+#[rstest]
+fn products_of_8_bit_floats_are_scaled_before_the_bias_is_added(
+    #[values(1, 2, 3)] ranks: u32,
+    #[values(None, Some(0.37))] scale: Option<f32>,
+) {
+    world(ranks, |communicator| {
+        for way in WAYS {
+            for (number, (m, n, k)) in SHAPES.into_iter().enumerate() {
+                let [columns, by_columns] = [number % 2 == 0, number % 3 == 0];
+                let shape = GemmShape {
+                    sharding: if columns {
+                        Sharding::Columns
+                    } else {
+                        Sharding::Rows
+                    },
+                    b_order: if by_columns {
+                        MatrixOrder::Columns
+                    } else {
+                        MatrixOrder::Rows
+                    },
+                    b_stride: Some(n.max(k) + 3),
+                    c_stride: Some(n + 1),
+                    bias: true,
+                    ..GemmShape::new(m, n, k)
+                };
+                let options = GemmOptions {
+                    gathered: columns,
+                    ..options(way)
+                };
+                let case = Case::<F8E4M3>::new(&communicator, shape, &options);
+                match scale {
+                    Some(scale) => case.scaled(scale).run(2),
+                    None => case.run(2),
+                }
+            }
+        }
     });
 }
 
@@ -168,17 +207,17 @@ fn a_stale_tile_fails_the_check() {
                 .sum()
         };
         let all = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
-        all.map(|(row, column)| <bf16 as GemmFloat>::from_f64(sum(row, column)))
+        all.map(|(row, column)| <bf16 as Real>::from_f64(sum(row, column)))
             .collect()
     };
-    check(&a, &b, None, &product(&|_| false), n).expect("the product itself passes");
+    check((&a, &b), 1.0, None, &product(&|_| false), n).expect("the product itself passes");
     let planted = product(&|row| (16..32).contains(&row));
-    let why = check(&a, &b, None, &planted, n).expect_err("a stale tile");
+    let why = check((&a, &b), 1.0, None, &planted, n).expect_err("a stale tile");
     assert!(why.starts_with("C[16, "), "{why}");
     let mut holed = product(&|_| false);
     holed[5] = bf16::NAN;
     assert!(
-        check(&a, &b, None, &holed, n).is_err(),
+        check((&a, &b), 1.0, None, &holed, n).is_err(),
         "an element that was not written"
     );
 }
@@ -214,11 +253,12 @@ fn matrices_may_be_memory_that_is_no_buffer() {
             b: right,
             c: result,
             bias: None,
+            scale: None,
             gathered: None,
         };
         stream.all_gather_gemm(&operation, &operands).unwrap();
         stream.synchronize().unwrap();
-        check(&whole, &b, None, &c, n).expect("right");
+        check((&whole, &b), 1.0, None, &c, n).expect("right");
     });
 }
 

@@ -495,6 +495,7 @@ fn an_operation_with_a_grid_that_has_no_room_any_more_is_refused() {
             b: Matrix::of(&b, 256, 256).unwrap(),
             c: Matrix::of(&c, 256, 256).unwrap(),
             bias: None,
+            scale: None,
             gathered: None,
         };
         let call = |operation| {

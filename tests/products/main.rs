@@ -3,6 +3,7 @@
 
 #![cfg(all(feature = "cuda", feature = "hip"))]
 
+mod eight_bits;
 mod product;
 mod rank;
 mod rows;

@@ -99,6 +99,7 @@ impl Product {
                 0 => DeviceAddress::NULL,
                 _ => rank.place(&addend, offset),
             },
+            scale: DeviceAddress::NULL,
         };
         Self {
             shape,

@@ -46,6 +46,8 @@ pub struct Dialect {
     pub f16: c_int,
     /// Data type of [`ElementTypeCode::BF16`].
     pub bf16: c_int,
+    /// Data type of [`ElementTypeCode::F8_E4M3`].
+    pub f8_e4m3: c_int,
     /// Value that transposes a matrix.
     pub transposed: c_int,
     /// Operation attribute: [`Dialect::transposed`] or not, for the first matrix.
@@ -56,6 +58,8 @@ pub struct Dialect {
     pub epilogue_bias: u32,
     /// Operation attribute: the bias's address.
     pub bias_pointer: c_int,
+    /// Operation attribute: the address of the factor of the first matrix; null for 1.
+    pub scale_of_first: c_int,
     /// Operation attribute: the bias's data type; `None` if it defaults to the result's.
     pub bias_element: Option<c_int>,
     /// Preference attribute: the largest workspace, in bytes.
@@ -254,11 +258,13 @@ mod tests {
         f32: 0,
         f16: 0,
         bf16: 0,
+        f8_e4m3: 0,
         transposed: 0,
         transpose_first: 0,
         epilogue: 0,
         epilogue_bias: 0,
         bias_pointer: 0,
+        scale_of_first: 0,
         bias_element: None,
         most_workspace: 0,
         alignments: None,

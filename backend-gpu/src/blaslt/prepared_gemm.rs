@@ -51,8 +51,8 @@ pub(super) struct PreparedGemm {
     /// Index of the candidate for unaligned operands.
     unaligned: Option<usize>,
     workspace: Option<SharedAllocation>,
-    /// Held from setting the bias's address in the operation until the GEMM is enqueued.
-    bias: Mutex<()>,
+    /// Held from setting addresses in the operation until the GEMM is enqueued.
+    addresses: Mutex<()>,
 }
 
 pub(super) fn invalid(call: &str, message: String) -> Failure {
@@ -68,11 +68,21 @@ pub(super) fn check_shape(shape: &GemmLayout) -> CallResult<()> {
     }
     if !matches!(
         shape.element,
-        ElementTypeCode::F16 | ElementTypeCode::BF16 | ElementTypeCode::F32
+        ElementTypeCode::F16
+            | ElementTypeCode::BF16
+            | ElementTypeCode::F32
+            | ElementTypeCode::F8_E4M3
     ) {
         return refuse(format!(
-            "a GEMM takes F16, BF16 or F32, not {}",
+            "a GEMM takes F16, BF16, F32 or F8_E4M3, not {}",
             shape.element.name()
+        ));
+    }
+    if shape.element == ElementTypeCode::F8_E4M3 && shape.b_order == MatrixOrderCode::ROWS {
+        return Err(Failure::new(
+            Status::UNSUPPORTED,
+            "gemm_prepare",
+            "8-bit floats are multiplied only with a B that is stored by columns; store B by columns",
         ));
     }
     let b_width = match shape.b_order {
@@ -111,7 +121,7 @@ impl PreparedGemm {
             heuristics: Vec::new(),
             unaligned: None,
             workspace: None,
-            bias: Mutex::new(()),
+            addresses: Mutex::new(()),
         }
     }
 
@@ -141,18 +151,19 @@ impl PreparedGemm {
             self.set(dialect.transpose_first, &dialect.transposed)?;
         }
         let (rows, columns) = if is_transposed { (k, n) } else { (n, k) };
-        self.layouts[0] = self.layout(rows, columns, self.shape.b_stride)?;
-        self.layouts[1] = self.layout(k, m, self.shape.a_stride)?;
+        let (element, output) = (self.shape.element, self.shape.output());
+        self.layouts[0] = self.layout(element, rows, columns, self.shape.b_stride)?;
+        self.layouts[1] = self.layout(element, k, m, self.shape.a_stride)?;
         let addend_stride = match self.has_addend() {
             true => n,
             false => self.shape.c_stride,
         };
-        self.layouts[2] = self.layout(n, m, addend_stride)?;
-        self.layouts[3] = self.layout(n, m, self.shape.c_stride)?;
+        self.layouts[2] = self.layout(output, n, m, addend_stride)?;
+        self.layouts[3] = self.layout(output, n, m, self.shape.c_stride)?;
         if self.has_bias() {
             self.set(dialect.epilogue, &dialect.epilogue_bias)?;
             if let Some(attribute) = dialect.bias_element {
-                self.set(attribute, &self.element())?;
+                self.set(attribute, &self.number_of(output))?;
             }
         }
         self.heuristics = self.ask(ALIGNMENT, CANDIDATES)?;
@@ -163,8 +174,9 @@ impl PreparedGemm {
                 format!("{} has no algorithm for {:?}", dialect.name, self.shape),
             ));
         }
-        if dialect.alignments.is_some() {
-            // Operands are aligned at least to their elements. Not an error if there is none: `run` then refuses unaligned operands.
+        // cuBLASLt takes 8-bit floats of that alignment only.
+        if dialect.alignments.is_some() && self.shape.element != ElementTypeCode::F8_E4M3 {
+            // Operands are aligned at least to `A`'s elements. Not an error if there is none: `run` then refuses unaligned operands.
             match self.ask(self.shape.element.bytes(), 1) {
                 Ok(mut heuristics) => {
                     self.unaligned = (!heuristics.is_empty()).then_some(self.heuristics.len());
@@ -186,11 +198,14 @@ impl PreparedGemm {
         Ok(())
     }
 
-    fn element(&self) -> c_int {
-        match self.shape.element {
-            ElementTypeCode::F16 => self.library.dialect.f16,
-            ElementTypeCode::F32 => self.library.dialect.f32,
-            _ => self.library.dialect.bf16,
+    /// Returns the library's number of an element type.
+    fn number_of(&self, element: ElementTypeCode) -> c_int {
+        let dialect = self.library.dialect;
+        match element {
+            ElementTypeCode::F16 => dialect.f16,
+            ElementTypeCode::F32 => dialect.f32,
+            ElementTypeCode::F8_E4M3 => dialect.f8_e4m3,
+            _ => dialect.bf16,
         }
     }
 
@@ -203,11 +218,18 @@ impl PreparedGemm {
         Ok(Opaque(made))
     }
 
-    fn layout(&self, rows: u64, columns: u64, stride: u64) -> CallResult<Opaque> {
+    fn layout(
+        &self,
+        element: ElementTypeCode,
+        rows: u64,
+        columns: u64,
+        stride: u64,
+    ) -> CallResult<Opaque> {
         let (library, mut made) = (self.library, null_mut());
         let create = library.table.layout_create;
+        let element = self.number_of(element);
         // SAFETY: the out-pointer is writable. `check_shape` has checked that strides fit `i64`.
-        let code = unsafe { create(&raw mut made, self.element(), rows, columns, stride as i64) };
+        let code = unsafe { create(&raw mut made, element, rows, columns, stride as i64) };
         library.check("MatrixLayoutCreate", code)?;
         Ok(Opaque(made))
     }
@@ -234,6 +256,10 @@ impl PreparedGemm {
             // Some versions choose by the bias's address and return nothing for a null one. Nothing reads this
             // address.
             self.set(library.dialect.bias_pointer, &((1_u64 << 30) + alignment))?;
+        }
+        if self.shape.takes_scale() {
+            // The same.
+            self.set(library.dialect.scale_of_first, &(1_u64 << 30))?;
         }
         let mut preference = null_mut();
         // SAFETY: the out-pointer is writable.
@@ -309,12 +335,18 @@ impl PreparedGemm {
     ) -> CallResult<()> {
         let library = self.library;
         let heuristic = self.heuristic(candidate, operands)?;
-        let _turn = self.has_bias().then(|| {
+        let takes_scale = self.shape.takes_scale();
+        let _turn = (self.has_bias() || takes_scale).then(|| {
             // A panic under the lock leaves an old address behind, which is set anew below.
-            self.bias.lock().unwrap_or_else(PoisonError::into_inner)
+            self.addresses
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
         });
         if self.has_bias() {
             self.set(library.dialect.bias_pointer, &operands.bias.0)?;
+        }
+        if takes_scale {
+            self.set(library.dialect.scale_of_first, &operands.scale.0)?;
         }
         let address =
             |address: DeviceAddress| with_exposed_provenance::<c_void>(address.0 as usize);
@@ -364,7 +396,15 @@ impl PreparedGemm {
             c,
             bias,
             addend,
+            scale,
         } = operands;
+        if scale.0 != 0 && !self.shape.takes_scale() {
+            let name = self.shape.element.name();
+            return Err(invalid(
+                "gemm",
+                format!("a scale for matrices of {name}; only those of F8_E4M3 take one"),
+            ));
+        }
         for (what, prepared, passed) in [
             ("bias", self.has_bias(), bias),
             ("addend", self.has_addend(), addend),

@@ -91,6 +91,7 @@ impl<'a> Kernel<'a> {
             partial_bytes: limits.partial_bytes,
             quota: 0,
             reserved: 0,
+            scale: DeviceAddress::NULL,
         };
         Ok(Ok(Self {
             backend,

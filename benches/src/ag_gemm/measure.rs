@@ -13,8 +13,8 @@ use crate::report::Report;
 use crate::report::ag_gemm::{AgGemmResults, GemmProblem, MatrixElement};
 use crate::report::collectives::BaselineState;
 use crate::{BenchError, Result};
-use symmem::Communicator;
 use symmem::tuning::StoredGemmRow;
+use symmem::{Communicator, F8E4M3};
 
 /// Results that are not in the report.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +68,7 @@ pub fn add(
     let f16 = Run::<half::f16>::new(communicator, options)?;
     let bf16 = Run::<half::bf16>::new(communicator, options)?;
     let f32 = Run::<f32>::new(communicator, options)?;
+    let f8e4m3 = Run::<F8E4M3>::new(communicator, options)?;
     let mut told = UnreportedResults::default();
     let problems = options.problems(on_host);
     for (done, problem) in problems.iter().enumerate() {
@@ -84,6 +85,7 @@ pub fn add(
             MatrixElement::F16 => one(&f16, problem, &mut torch)?,
             MatrixElement::Bf16 => one(&bf16, problem, &mut torch)?,
             MatrixElement::F32 => one(&f32, problem, &mut torch)?,
+            MatrixElement::F8E4M3 => one(&f8e4m3, problem, &mut torch)?,
         };
         section.products.push(found.measured);
         told.plans.extend(found.plans);

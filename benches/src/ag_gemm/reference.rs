@@ -2,10 +2,10 @@
 //!
 //! The reference R is a sum in f64 of the stored elements. An element is correct if
 //! |C − R| ≤ u·|R| + √K·2⁻²²·Σ|a·b|: one rounding to the type of C, plus an allowance for summing in f32 in any
-//! order. For a large C, samples are compared, of each shard ([`crate::gemm::samples`]).
+//! order, or 2⁻¹⁰·Σ|a·b| for 8-bit floats. For a large C, samples are compared, of each shard ([`crate::gemm::samples`]).
 
 use crate::gemm::data::{Content, Table};
-use crate::gemm::element::MatrixFloat;
+use crate::gemm::element::{MatrixFloat, Real};
 use crate::gemm::samples::{Samples, b_column, dot, sample, slack, steps};
 use crate::report::ag_gemm::{GemmProblem, Sharding};
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(super) fn reference<T: MatrixFloat>(
             (b_column(table, (k, product.b_order), rank, column), bias)
         })
         .collect();
-    let slack = slack(k);
+    let slack = slack::<T>(k);
     Samples::new(rows, columns, world, |row, expected| {
         let mut a = vec![0.0; k];
         table.values(Content::a(pass), row, 0, &mut a);
@@ -53,7 +53,7 @@ pub(super) fn reference<T: MatrixFloat>(
             let (sum, absolute) = dot(&a, b);
             let bias = f64::from(*bias);
             let value = sum + bias;
-            let off = T::ROUNDOFF * value.abs() + slack * (absolute + bias.abs());
+            let off = T::Output::ROUNDOFF * value.abs() + slack * (absolute + bias.abs());
             *expected = (value, off);
         }
     })
@@ -82,7 +82,7 @@ mod tests {
         product: &GemmProblem,
         pass: u64,
         stale: Option<(Range<usize>, Range<usize>)>,
-    ) -> Vec<Vec<T>> {
+    ) -> Vec<Vec<T::Output>> {
         let columns: Vec<Vec<f32>> = (0..product.n)
             .map(|column| b_column(table, (product.k, product.b_order), RANK, column))
             .collect();
@@ -99,7 +99,7 @@ mod tests {
                 let bias = table.value(Content::bias(RANK), 0, column);
                 let bias = if product.bias { bias } else { 0.0 };
                 let sum: f32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
-                T::from_f32(sum + bias)
+                T::Output::from_f32(sum + bias)
             };
             columns.iter().enumerate().map(element).collect()
         };
@@ -128,15 +128,15 @@ mod tests {
         // An unwritten tile of C.
         let mut c = right.clone();
         for row in &mut c[64..128] {
-            row[130..150].fill(T::from_f32(f32::NAN));
+            row[130..150].fill(T::Output::from_f32(f32::NAN));
         }
         assert!(wrong(&reference, &c) >= 20);
         // The last row, and the last column.
         let mut c = right.clone();
-        c[product_.m - 1][0] = T::from_f32(100.0);
+        c[product_.m - 1][0] = T::Output::from_f32(100.0);
         assert_eq!(wrong(&reference, &c), 1);
         let mut c = right;
-        c[0][product_.n - 1] = T::from_f32(100.0);
+        c[0][product_.n - 1] = T::Output::from_f32(100.0);
         assert_eq!(wrong(&reference, &c), 1);
     }
 
@@ -147,6 +147,11 @@ mod tests {
             dtype: MatrixElement::F16,
             b_order: MatrixOrder::Columns,
             bias: false,
+            ..PRODUCT
+        });
+        check::<symmem::F8E4M3>(GemmProblem {
+            dtype: MatrixElement::F8E4M3,
+            b_order: MatrixOrder::Columns,
             ..PRODUCT
         });
     }

@@ -3,7 +3,7 @@
 use super::reference::part;
 use crate::Result;
 use crate::gemm::data::{Content, Table};
-use crate::gemm::element::MatrixFloat;
+use crate::gemm::element::{MatrixFloat, Real};
 use crate::gemm::library::{Library, layout};
 use crate::gemm::samples::{GUARD, POISON, Samples};
 use crate::poison::poison;
@@ -26,8 +26,8 @@ pub(super) struct Session<'a, T: MatrixFloat> {
     /// The gathered A: destination of the gather alone, and input of the GEMM alone.
     pub(super) whole: SymmetricBuffer<T>,
     b: SymmetricBuffer<T>,
-    c: SymmetricBuffer<T>,
-    bias: Option<SymmetricBuffer<T>>,
+    c: SymmetricBuffer<T::Output>,
+    bias: Option<SymmetricBuffer<T::Output>>,
 }
 
 impl<'a, T: MatrixFloat> Session<'a, T> {
@@ -59,7 +59,11 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
         };
         table.fill(Content::b(rank), 0..lines, 0..width, &session.b, stream)?;
         if let Some(bias) = &session.bias {
-            table.fill(Content::bias(rank), 0..1, 0..n, bias, stream)?;
+            let mut values = vec![0.0; n];
+            table.values(Content::bias(rank), 0, 0, &mut values);
+            // Exact: every element of A's type is one of C's.
+            let elements: Vec<_> = values.into_iter().map(T::Output::from_f32).collect();
+            bias.write(stream, 0, &elements)?;
         }
         Ok(session)
     }
@@ -93,6 +97,7 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
             b: Matrix::strided(self.b.all(), k, n, stride, self.problem.b_order)?,
             c: Matrix::of(self.c.all(), m, n)?,
             bias: bias.map(|bias| Matrix::of(bias.all(), 1, n)).transpose()?,
+            scale: None,
             gathered: None,
         })
     }
@@ -114,7 +119,8 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
 
     /// Returns the addresses of the gathered A, of B and C, and of the bias.
     pub(super) fn addresses(&self) -> ([DeviceAddress; 3], Option<DeviceAddress>) {
-        let matrices = [&self.whole, &self.b, &self.c].map(|buffer| buffer.local().address());
+        let [whole, b] = [&self.whole, &self.b].map(|buffer| buffer.local().address());
+        let matrices = [whole, b, self.c.local().address()];
         let bias = self.bias.as_ref().map(|bias| bias.local().address());
         (matrices, bias)
     }
@@ -125,7 +131,7 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
     }
 
     /// Overwrites this rank's copy of a buffer with poison. No peer may write it meanwhile. Blocks.
-    fn poison(&self, buffer: &SymmetricBuffer<T>, stream: &Stream) -> Result<()> {
+    fn poison<U: Real>(&self, buffer: &SymmetricBuffer<U>, stream: &Stream) -> Result<()> {
         poison(self.communicator, buffer, buffer.len(), POISON, stream)
     }
 
@@ -144,14 +150,14 @@ impl<'a, T: MatrixFloat> Session<'a, T> {
     pub(super) fn wrong(&self, reference: &Samples, stream: &Stream) -> Result<(u64, u64)> {
         let GemmProblem { m, n, .. } = self.problem;
         let (mut wrong, mut compared) = (0, 0);
-        let mut row = vec![T::ZERO; n];
+        let mut row = vec![T::Output::ZERO; n];
         for (index, &line) in reference.rows.iter().enumerate() {
             self.c.read(stream, line * n, &mut row)?;
             let (off, of) = reference.wrong(index, &row);
             wrong += off;
             compared += of;
         }
-        let mut guard = vec![T::ZERO; GUARD];
+        let mut guard = vec![T::Output::ZERO; GUARD];
         self.c.read(stream, m * n, &mut guard)?;
         let touched = guard
             .as_bytes()

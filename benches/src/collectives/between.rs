@@ -182,6 +182,7 @@ impl<'a> Kernel<'a> {
                     c,
                     bias,
                     addend: DeviceAddress::NULL,
+                    scale: DeviceAddress::NULL,
                 };
                 // SAFETY: the GEMM is live and used on one stream at a time; the matrices have its shape and live until
                 // streams are idle and graphs gone.

@@ -137,6 +137,7 @@ impl<'a> Library<'a> {
             c,
             bias: bias.unwrap_or(DeviceAddress::NULL),
             addend: DeviceAddress::NULL,
+            scale: DeviceAddress::NULL,
         };
         // SAFETY: the prepared GEMM is live and used on one stream; the caller promises valid matrices.
         let enqueued: CallResult<()> = unsafe {

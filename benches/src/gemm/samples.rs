@@ -5,7 +5,7 @@
 //! small GEMM, all of C is compared.
 
 use super::data::{Content, Table, mix};
-use super::element::MatrixFloat;
+use super::element::{MatrixFloat, Real};
 use crate::report::ag_gemm::MatrixOrder;
 use std::ops::Range;
 
@@ -73,7 +73,7 @@ impl Samples {
     }
 
     /// Returns the numbers of wrong and of compared elements in sampled row number `index`.
-    pub(crate) fn wrong<T: MatrixFloat>(&self, index: usize, row: &[T]) -> (u64, u64) {
+    pub(crate) fn wrong<T: Real>(&self, index: usize, row: &[T]) -> (u64, u64) {
         let width = self.columns.len();
         let expected = &self.expected[index * width..(index + 1) * width];
         let right = |&(&column, &(value, off)): &(&usize, &(f64, f64))| {
@@ -150,7 +150,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> (f64, f64) {
     (sums.iter().sum(), absolutes.iter().sum())
 }
 
-/// Returns the factor of Σ|a·b| that allows for summing `k` products in f32 in any order: √K·2⁻²².
-pub(crate) fn slack(k: usize) -> f64 {
-    (k as f64).sqrt() / f64::from(1 << 22)
+/// Returns the factor of Σ|a·b| that allows for summing `k` products of elements `T` in any order: √K·2⁻²² for f32.
+pub(crate) fn slack<T: MatrixFloat>(k: usize) -> f64 {
+    ((k as f64).sqrt() / f64::from(1 << 22)).max(T::LEAST_SLACK)
 }

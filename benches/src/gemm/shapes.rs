@@ -35,9 +35,19 @@ pub(crate) fn check([m, n, k]: [usize; 3], element: MatrixElement) -> Result<(),
             "{shape} has no elements; m, n and k must be at least 1"
         ));
     }
-    let each = u128::from(element.element().bytes());
-    let bytes = |rows: usize, columns: usize| (rows as u128 * columns as u128).saturating_mul(each);
-    for (name, bytes) in [("A", bytes(m, k)), ("B", bytes(k, n)), ("C", bytes(m, n))] {
+    let each = element.element().bytes();
+    let of_c = match element {
+        MatrixElement::F8E4M3 => MatrixElement::Bf16.element().bytes(),
+        _ => each,
+    };
+    let bytes = |rows: usize, columns: usize, each: u64| {
+        (rows as u128 * columns as u128).saturating_mul(each.into())
+    };
+    for (name, bytes) in [
+        ("A", bytes(m, k, each)),
+        ("B", bytes(k, n, each)),
+        ("C", bytes(m, n, of_c)),
+    ] {
         if bytes > MOST_BYTES {
             return Err(format!(
                 "{shape}: {name} would have {bytes} bytes; a matrix can have at most {MOST_BYTES}"

@@ -10,8 +10,8 @@ use crate::report::Report;
 use crate::report::ag_gemm::MatrixElement;
 use crate::report::gemm_reduce::{GemmCollective, GemmReduceProblem, GemmReduceResults};
 use crate::{BenchError, Result};
-use symmem::Communicator;
 use symmem::tuning::StoredGemmReduceRow;
+use symmem::{Communicator, F8E4M3};
 
 /// What the report does not contain.
 #[derive(Debug, Default)]
@@ -52,7 +52,8 @@ pub fn add(
     }
     let f16 = Run::<half::f16>::new(communicator, options, opened.clone())?;
     let bf16 = Run::<half::bf16>::new(communicator, options, opened.clone())?;
-    let f32 = Run::<f32>::new(communicator, options, opened)?;
+    let f32 = Run::<f32>::new(communicator, options, opened.clone())?;
+    let f8e4m3 = Run::<F8E4M3>::new(communicator, options, opened)?;
     let mut told = UnreportedReduceResults::default();
     for (done, problem) in options.problems.iter().enumerate() {
         progress(Progress {
@@ -68,8 +69,9 @@ pub fn add(
         let found = match problem.dtype {
             MatrixElement::F16 => one(&f16, problem)?,
             MatrixElement::Bf16 => one(&bf16, problem)?,
-            // `shapes::check` refuses it; here every algorithm is absent, with the library's reason.
+            // `shapes::check` refuses these two; here every algorithm is absent, with the library's reason.
             MatrixElement::F32 => one(&f32, problem)?,
+            MatrixElement::F8E4M3 => one(&f8e4m3, problem)?,
         };
         section.products.push(found.measured);
         told.plans.extend(found.plans);

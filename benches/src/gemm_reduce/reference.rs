@@ -47,7 +47,7 @@ pub(super) fn reference<T: MatrixFloat>(
     let roundoff = roundings * T::ROUNDOFF;
     // The sums that are rounded have errors of earlier roundings in them.
     let roundoff = roundoff * (1.0 + roundoff);
-    let slack = slack(k);
+    let slack = slack::<T>(k);
     Samples::new(rows, columns, world, |row, expected| {
         let mut a = vec![0.0; k];
         let mut sums: Vec<Sum> = bias.iter().map(|&bias| Sum::of(bias)).collect();

@@ -20,9 +20,10 @@ pub fn parse(text: &str) -> Result<Vec<GemmReduceProblem>, String> {
 /// # Errors
 /// The reason why it cannot, as text.
 pub fn check(problem: &GemmReduceProblem) -> Result<(), String> {
-    if problem.dtype == MatrixElement::F32 {
+    if matches!(problem.dtype, MatrixElement::F32 | MatrixElement::F8E4M3) {
+        let element = problem.dtype.name();
         return Err(format!(
-            "{} of float32: no GEMM before a reduction takes f32; use float16 or bfloat16",
+            "{} of {element}: no GEMM before a reduction takes it; use float16 or bfloat16",
             problem.shape()
         ));
     }

@@ -18,8 +18,8 @@ use symmem_bench::report::{Report, page};
 /// Arguments of the benchmark.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16, bfloat16 or float32, "sharding": rows or columns,
-    /// "b_order": row-major or column-major, "bias"}; may be given more than once
+    /// GEMM shapes: a JSON list of {"m", "n", "k", "dtype": float16, bfloat16, float32 or float8_e4m3fn,
+    /// "sharding": rows or columns, "b_order": row-major or column-major, "bias"}; may be given more than once
     #[arg(long, value_name = "FILE", help_heading = MEASUREMENT)]
     config: Vec<PathBuf>,
     #[command(flatten)]
@@ -80,14 +80,15 @@ struct Shape {
     /// Columns of A, rows of B
     #[arg(short, long, value_name = "K", allow_negative_numbers = true, value_parser = extent, help_heading = SHAPE)]
     k: Option<usize>,
-    /// Element type: float16, bfloat16 or float32, also as f16, bf16 and f32. float32 has no kernel for pull and push on
-    /// GPUs [default: bfloat16]
+    /// Element type: float16, bfloat16, float32 or float8_e4m3fn, also as f16, bf16, f32 and f8e4m3. float32 has no kernel
+    /// for pull and push on GPUs. Of 8-bit floats, C and the bias are of bfloat16, and GPUs take a column-major B only
+    /// [default: bfloat16]
     #[arg(long, value_name = "TYPE", value_parser = word::<MatrixElement>, help_heading = SHAPE)]
     r#type: Option<MatrixElement>,
     /// Dimension by which A is sharded among the ranks: rows or columns [default: rows]
     #[arg(long, value_name = "DIVISION", value_parser = word::<Sharding>, help_heading = SHAPE)]
     sharding: Option<Sharding>,
-    /// Storage order of B: row-major or column-major [default: row-major]
+    /// Storage order of B: row-major or column-major [default: row-major; column-major for 8-bit floats]
     #[arg(long, value_name = "ORDER", value_parser = word::<MatrixOrder>, help_heading = SHAPE)]
     b_order: Option<MatrixOrder>,
     /// Add a bias to each row of C
@@ -109,13 +110,17 @@ impl Shape {
         let [(_, Some(m)), (_, Some(n)), (_, Some(k))] = sizes else {
             return Ok(None);
         };
+        let dtype = self.r#type.unwrap_or(MatrixElement::Bf16);
         let problem = GemmProblem {
             m,
             n,
             k,
-            dtype: self.r#type.unwrap_or(MatrixElement::Bf16),
+            dtype,
             sharding: self.sharding.unwrap_or_default(),
-            b_order: self.b_order.unwrap_or_default(),
+            b_order: self.b_order.unwrap_or(match dtype {
+                MatrixElement::F8E4M3 => MatrixOrder::Columns,
+                _ => MatrixOrder::Rows,
+            }),
             bias: self.bias,
         };
         shapes::check(&problem).map_err(CommandError::Said)?;

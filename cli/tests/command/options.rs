@@ -167,6 +167,7 @@ fn a_shell_gets_a_script_that_completes(#[case] shell: &str, #[case] part: &str)
 #[case(&["bench", "gemm-rs", "-m", "9999999", "-n", "1", "-k", "9999999"], "A would have")]
 #[case(&["bench", "gemm-ar", "--element", "f64"], "expected one of")]
 #[case(&["bench", "gemm-ar", "--element", "f32", "-m", "8", "-n", "1", "-k", "1"], "use float16 or bfloat16")]
+#[case(&["bench", "gemm-ar", "--element", "f8e4m3", "-m", "8", "-n", "1", "-k", "1"], "use float16 or bfloat16")]
 #[case(&["bench", "gemm-ar", "--algorithm", "pull"], "write automatic, baseline, pipeline, push, packets or all")]
 #[case(&["bench", "gemm-ar", "--transport", "get"], "write put, kernel or all")]
 #[case(&["bench", "gemm-ar", "--chunks", "0"], "write 1 or more")]

@@ -534,12 +534,67 @@ fn matrices_of_f32_are_measured_by_what_multiplies_them() {
             match algorithms.contains(&algorithm) {
                 true => assert!(entry.checked > 0 && entry.wrong == 0, "{entry:?}"),
                 false => assert!(
-                    absent.contains("no fused kernel here takes f32"),
+                    absent.contains("no fused kernel here takes these matrices of F32"),
                     "{entry:?}"
                 ),
             }
         }
     }
+}
+
+/// GPUs multiply 8-bit floats by cuBLASLt and hipBLASLt, and for CUDA there is no fused kernel; the host has every algorithm.
+#[test]
+fn matrices_of_8_bit_floats_are_measured_by_what_multiplies_them() {
+    let shapes = r#"[
+        {"m": 64, "n": 32, "k": 96, "dtype": "f8e4m3", "b_order": "column-major", "bias": true},
+        {"m": 64, "n": 32, "k": 96, "dtype": "f8e4m3"}
+    ]"#;
+    for (name, on) in [("f8-host", On::Host(2)), ("f8-cuda", On::Cuda(2))] {
+        let directory = directory(name);
+        succeed(bench(&directory, on, shapes, &[]));
+        let products = products(&directory);
+        for measured in &products {
+            let kind = measured.problem.file_name();
+            let is_by_columns = kind == "64x32x96-float8_e4m3fn-rows-column-major-bias";
+            assert!(
+                is_by_columns || kind == "64x32x96-float8_e4m3fn-rows",
+                "{kind}"
+            );
+            for (index, algorithm) in ALGORITHMS.into_iter().enumerate() {
+                let entry = measured.entry(algorithm).expect("measured or absent");
+                let absent = entry.absent.as_deref().unwrap_or_default();
+                let told = match (name, is_by_columns, index) {
+                    ("f8-host", ..) | (_, true, ..2) => {
+                        assert!(entry.checked > 0 && entry.wrong == 0, "{entry:?}");
+                        continue;
+                    }
+                    (_, true, _) => "no fused kernel here takes these matrices of F8_E4M3",
+                    (_, false, ..2) => "store B by columns",
+                    _ => "use `Pipeline` or `Baseline`",
+                };
+                assert!(absent.contains(told), "{entry:?}");
+            }
+        }
+        assert_eq!(products.len(), 2);
+    }
+}
+
+/// A shape of the command line has B by columns, as GPUs want it.
+#[test]
+fn b_of_8_bit_floats_is_column_major_unless_the_command_says_otherwise() {
+    let directory = directory("f8-order");
+    let mut command = symmem(&directory, &["bench", "ag-gemm", "-m", "16", "-n", "16"]);
+    command.args(["-k", "32", "--type", "f8e4m3", "--out", "out", "-v"]);
+    command.args([
+        "--algorithm",
+        "baseline",
+        "--ranks",
+        "2",
+        "--backend",
+        "host",
+    ]);
+    let output = text(&succeed(command).stdout);
+    assert!(output.contains("f8e4m3 rows, B column-major"), "{output}");
 }
 
 #[test]

@@ -59,14 +59,25 @@ impl GemmVariant {
     }
 }
 
+/// The element type of `A` and `B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GemmCaseElement {
+    /// bfloat16.
+    Bf16,
+    /// IEEE 754 half precision.
+    F16,
+    /// 8-bit floats, of whose products `C` is in bfloat16.
+    F8E4M3,
+}
+
 /// One all-gather + GEMM, called several times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GemmCase {
     /// Algorithm and transport.
     #[serde(rename = "way")]
     pub variant: GemmVariant,
-    /// Whether elements are `f16`; otherwise `bf16`.
-    pub half: bool,
+    /// Element type of `A` and `B`.
+    pub element: GemmCaseElement,
     /// Rows of `A` and `C`.
     pub m: usize,
     /// Columns of `B` and `C`.
@@ -81,6 +92,10 @@ pub struct GemmCase {
     pub gap: usize,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Whether the product is scaled; for 8-bit floats only.
+    pub scaled: bool,
+    /// Whether an element of `A` and one of `B` are NaN; for 8-bit floats only.
+    pub nan: bool,
     /// Whether the caller passes a buffer for the gathered `A`, which is then checked too.
     pub gathered: bool,
     /// Streams of a pipeline.
@@ -98,16 +113,17 @@ pub struct GemmCase {
 impl fmt::Display for GemmCase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { m, n, k, .. } = self;
-        let element = if self.half { "F16" } else { "Bf16" };
         write!(
             formatter,
-            "Product/{:?}/{element}/{m}x{n}x{k}",
-            self.variant
+            "Product/{:?}/{:?}/{m}x{n}x{k}",
+            self.variant, self.element
         )?;
         for (is, what) in [
             (self.by_columns, "columns"),
             (self.b_by_columns, "B-columns"),
             (self.bias, "bias"),
+            (self.scaled, "scaled"),
+            (self.nan, "NaN"),
             (self.gathered, "gathered"),
             (!self.ordered, "unordered"),
             (self.captured, "graph"),

@@ -6,6 +6,6 @@ mod case;
 mod check;
 mod plan;
 
-pub use case::{GemmCase, GemmVariant};
+pub use case::{GemmCase, GemmCaseElement, GemmVariant};
 pub(super) use check::{GemmCheck, check};
 pub use plan::{full, sample};

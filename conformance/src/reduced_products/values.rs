@@ -59,6 +59,7 @@ fn padded<T: GemmFloat>(elements: impl Iterator<Item = T>, width: usize, gap: us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm_float::Real;
     use half::f16;
 
     #[test]

@@ -349,7 +349,7 @@ enum class ReducedMode : uint32 { push = 1, packets = 2 };
 struct GemmShape {
   uint64 m, n, k;
   uint64 a_stride, b_stride, c_stride;
-  uint32 element;  // an ElementType: f16 or bf16
+  uint32 element;  // an ElementType of A and B: f16, bf16 or f8_e4m3. C and the bias have the same, or bf16 instead of f8_e4m3
   uint32 b_order;  // a MatrixOrder
   uint32 bias;     // 1 with a bias, otherwise 0
   uint32 reserved;
@@ -360,7 +360,8 @@ struct GemmShape {
 // `gathered` at its place in the whole A. A chunk is `chunk` rows of a shard; the last chunk has fewer. Chunk c of
 // shard p has arrived when the word at arrivals + (p * chunks + c) * signal_stride has reached the value at `epoch`.
 // In the mode push_at_once, `epoch` has a word per block; the expected value is that word plus 1, and the block then
-// increments it.
+// increments it. Kernels for f8_e4m3 are passed pairs of elements as elements: k, the strides of A and B, and `shard` if it is
+// of columns, are half of what they were, and everything that moves or counts has 16 bits as ever.
 struct GatheredGemmArguments {
   CollectiveGroup group;         // slots: each member's words that say which members have entered (push_at_once)
   uint64 sources[max_ranks];     // the shards: this rank's, and all members' in the mode pull
@@ -384,6 +385,7 @@ struct GatheredGemmArguments {
   uint64 partial_bytes;  // for the host alone
   uint32 quota;          // steps of the depth that a block multiplies in the last round; 0 for whole tiles
   uint32 reserved;
+  uint64 scale;          // a float by which products of f8_e4m3 are multiplied before the bias is added; 0 for none
 };
 
 // A GEMM whose K is divided among the ranks, and the sum of its products over all ranks. Rank p owns `shard` rows of the
@@ -629,7 +631,7 @@ static_assert(sizeof(GemmShape) == 64, "GemmShape changed size");
 SYMMEM_ASSERT_OFFSET(GemmShape, element, 48);
 SYMMEM_ASSERT_OFFSET(GemmShape, b_order, 52);
 SYMMEM_ASSERT_OFFSET(GemmShape, bias, 56);
-static_assert(sizeof(GatheredGemmArguments) == 712 + 3 * 576 + 160, "GatheredGemmArguments changed size");
+static_assert(sizeof(GatheredGemmArguments) == 712 + 3 * 576 + 168, "GatheredGemmArguments changed size");
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, gathered, 1288);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, arrivals, 1864);
 SYMMEM_ASSERT_OFFSET(GatheredGemmArguments, epoch, 2440);

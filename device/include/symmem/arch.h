@@ -110,6 +110,7 @@
 //   load_reused(pointer)        loads a Vector16 or uint64 that this block or others will read again soon
 //   uniform(value)              the value, which is equal in all threads of the warp, in registers that they share
 //   store_shared(pointer, value)   stores one element, or a uint32, uint64 or Vector16 of them, in shared memory, aligned to its size
+//   load_shared<T>(pointer)     loads a uint64 or Vector16 that this thread has stored
 //   paired(first, second, high)   the lower or higher elements of two words that hold two elements each
 //   block_all(condition, votes)   as block_all, with room for 16 words in shared memory
 //   drain()                     waits until this warp's accesses to global memory are complete
@@ -133,7 +134,14 @@
 //                               4 quarter + 3 have at a depth below 4 of eight, a multiple of 8 bytes. Those of the depths
 //                               from 4 on lie 4 length elements behind
 //   matrix_multiply_add<type>(part, a, b, step)   adds a product of f16 or bf16 matrices: 16 rows of a times 16 columns
-//                               of b, in matrix_steps steps that may go in any order
+//                               of b, in matrix_steps<type> steps that may go in any order
+//
+//   converts<type>              whether matrix instructions have the type in another encoding. If so:
+//   Conversion                  converts a word but for NaN, of which `nans` remembers whether there was one: end(begin(word), nans)
+//   has_nans(nans), with_nans(word)   whether any of the warp's threads has seen one; replaces it
+//
+// Matrices of f8_e4m3, if SYMMEM_HAS_MATRIX_F8 is 1: the same functions, whose elements are pairs
+//   matrix_f8_unit              the factor by which their products are too small
 //
 // Multicast addresses, which map the same bytes of every member, if SYMMEM_MULTICAST_HARDWARE is defined.
 // Otherwise symmem/multicast.h uses the members' own addresses

@@ -29,6 +29,11 @@
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
 #define SYMMEM_HAS_F8_CONVERSIONS 0
 #define SYMMEM_HAS_MATRIX 1
+#if defined(__gfx942__) || defined(__gfx950__)
+#define SYMMEM_HAS_MATRIX_F8 1
+#else
+#define SYMMEM_HAS_MATRIX_F8 0
+#endif
 
 namespace symmem {
 namespace arch {
@@ -480,6 +485,11 @@ typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
 typedef __bf16 Bfloat8 __attribute__((ext_vector_type(8)));
 typedef float Float4 __attribute__((ext_vector_type(4)));
 
+template <class T>
+SYMMEM_DEVICE T load_shared(const uint16* pointer) {
+  return *(const SYMMEM_SHARED T*)pointer;
+}
+
 constexpr uint32 matrix_values = 4;
 
 struct MatrixPart {
@@ -502,6 +512,21 @@ SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
   return {*(const SYMMEM_SHARED SharedWords4*)(lines + place)};
 }
 
+// Returns one of the two halves of a lane's elements. Both operands are halved alike, so it does not matter that an instruction
+// of half the depth is not given the first depths and then the others.
+template <class Half>
+SYMMEM_DEVICE Half half_of(const MatrixFragment& fragment, uint32 step) {
+  typedef uint32 Words2 __attribute__((ext_vector_type(2)));
+  const Words2 words = step == 0 ? fragment.words.lo : fragment.words.hi;
+  return __builtin_bit_cast(Half, words);
+}
+
+#if SYMMEM_HAS_MATRIX_F8
+SYMMEM_DEVICE Float4 multiply_add_f8(const MatrixFragment& a, const MatrixFragment& b, Float4 sums, uint32 step) {
+  return __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(half_of<long>(b, step), half_of<long>(a, step), sums, 0, 0, 0);
+}
+#endif
+
 #if defined(__gfx950__)
 
 constexpr bool loads_transposed = true;
@@ -523,19 +548,33 @@ SYMMEM_DEVICE MatrixFragment load_transposed(const uint16* lines, const Place& p
   return {SharedWords4{low.x, low.y, high.x, high.y}};
 }
 
-constexpr uint32 matrix_steps = 1;
+template <ElementType type>
+constexpr uint32 matrix_steps = type == ElementType::f8_e4m3 ? 2 : 1;
 
 template <ElementType type>
-SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32) {
+SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32 step) {
   Float4 sums = __builtin_bit_cast(Float4, part);
   if constexpr (type == ElementType::f16) {
     sums = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(Half8, b.words), __builtin_bit_cast(Half8, a.words), sums, 0, 0, 0);
-  } else {
-    static_assert(type == ElementType::bf16, "f16 and bf16");
+  } else if constexpr (type == ElementType::bf16) {
     sums = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(Bfloat8, b.words), __builtin_bit_cast(Bfloat8, a.words), sums, 0, 0, 0);
+  } else {
+    static_assert(type == ElementType::f8_e4m3, "f16, bf16 and f8_e4m3");
+    sums = multiply_add_f8(a, b, sums, step);
   }
   part = __builtin_bit_cast(MatrixPart, sums);
 }
+
+constexpr float matrix_f8_unit = 1;
+
+template <ElementType>
+constexpr bool converts = false;
+struct Conversion {  // only declared, as what follows
+  __attribute__((device)) uint32 begin(uint32);
+  __attribute__((device)) uint32 end(uint32, uint32&);
+};
+__attribute__((device)) bool has_nans(uint32);
+__attribute__((device)) uint32 with_nans(uint32);
 
 #else
 
@@ -543,27 +582,73 @@ constexpr bool loads_transposed = false;
 template <ElementType, uint32 length, class Place>
 __attribute__((device)) MatrixFragment load_transposed(const uint16*, const Place&);  // only declared
 
-// Two instructions of depth 16. Each takes half of a lane's elements; since both operands are halved alike, it does not
-// matter that those are not the depths 0 to 15 and 16 to 31.
+template <ElementType>
 constexpr uint32 matrix_steps = 2;
-
-template <class Half>
-SYMMEM_DEVICE Half half_of(const MatrixFragment& fragment, uint32 step) {
-  typedef uint32 Words2 __attribute__((ext_vector_type(2)));
-  const Words2 words = step == 0 ? fragment.words.lo : fragment.words.hi;
-  return __builtin_bit_cast(Half, words);
-}
 
 template <ElementType type>
 SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32 step) {
   Float4 sums = __builtin_bit_cast(Float4, part);
   if constexpr (type == ElementType::f16) {
     sums = __builtin_amdgcn_mfma_f32_16x16x16f16(half_of<Half4>(b, step), half_of<Half4>(a, step), sums, 0, 0, 0);
-  } else {
-    static_assert(type == ElementType::bf16, "f16 and bf16");
+  } else if constexpr (type == ElementType::bf16) {
     sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(half_of<Bfloat4>(b, step), half_of<Bfloat4>(a, step), sums, 0, 0, 0);
+#if SYMMEM_HAS_MATRIX_F8
+  } else {
+    static_assert(type == ElementType::f8_e4m3, "f16, bf16 and f8_e4m3");
+    sums = multiply_add_f8(a, b, sums, step);
+#endif
   }
   part = __builtin_bit_cast(MatrixPart, sums);
+}
+
+// gfx942 has E4M3 in another encoding ("FNUZ"): the same bits stand for half of the number, except that a sign without anything
+// else is NaN and not -0, and that all ones without the sign, which are NaN in OCP E4M3, are a number (CDNA3 ISA, "Data
+// Format Conversion"; OCP 8-bit Floating Point Specification).
+constexpr float matrix_f8_unit = 4;
+
+SYMMEM_DEVICE constexpr uint32 magnitudes_of(uint32 word) { return word & 0x7f7f7f7f; }
+SYMMEM_DEVICE constexpr uint32 signs_of(uint32 word) { return word & 0x80808080; }
+
+// The conversion of a word of four numbers, in two halves. NaN stays as it is, which is another number here.
+class Conversion {
+ public:
+  SYMMEM_DEVICE constexpr uint32 begin(uint32 word) {
+    // Unknown to the compiler, which would otherwise use one instruction more.
+    magnitudes_ = __builtin_is_constant_evaluated() ? magnitudes_of(word) : per_thread(magnitudes_of(word));
+    // The sum does not reach the next byte: it has the sign of those that are not zero.
+    nonzero_ = magnitudes_ + 0x7f7f7f7f;
+    return word;
+  }
+
+  // Returns the word, in which zeros have lost their sign. `nans` gets the sign of what is NaN.
+  SYMMEM_DEVICE constexpr uint32 end(uint32 word, uint32& nans) {
+    nans |= magnitudes_ + 0x01010101;
+    return (word & nonzero_) | magnitudes_;
+  }
+
+ private:
+  uint32 magnitudes_ = 0, nonzero_ = 0;
+};
+
+// Of a converted word, what was NaN becomes a sign alone.
+SYMMEM_DEVICE constexpr uint32 with_nans(uint32 word) {
+  const uint32 nans = signs_of(magnitudes_of(word) + 0x01010101);
+  return (word & ~(nans - (nans >> 7))) | nans;
+}
+
+SYMMEM_DEVICE constexpr bool converts_f8(uint32 word, uint32 expected, bool has_nans) {
+  Conversion conversion;
+  uint32 nans = 0;
+  const uint32 converted = conversion.end(conversion.begin(word), nans);
+  return with_nans(converted) == expected && (signs_of(nans) != 0) == has_nans && (has_nans || converted == expected);
+}
+static_assert(converts_f8(0x80'00'81'01, 0x00'00'81'01, false) && converts_f8(0x7f'ff'7e'80, 0x80'80'7e'00, true), "E4M3");
+
+template <ElementType type>
+constexpr bool converts = type == ElementType::f8_e4m3;
+
+SYMMEM_DEVICE bool has_nans(uint32 nans) {
+  return __builtin_amdgcn_ballot_w64(signs_of(nans) != 0) != 0;
 }
 
 #endif

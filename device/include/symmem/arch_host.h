@@ -28,6 +28,7 @@
 #define SYMMEM_HAS_HALF_CONVERSIONS 0
 #define SYMMEM_HAS_F8_CONVERSIONS 0
 #define SYMMEM_HAS_MATRIX 1
+#define SYMMEM_HAS_MATRIX_F8 1
 
 namespace symmem {
 namespace arch {
@@ -360,6 +361,13 @@ SYMMEM_DEVICE void wait_for_loads() {}
 template <uint32 level>
 SYMMEM_DEVICE void set_priority() {}
 
+template <class T>
+SYMMEM_DEVICE T load_shared(const uint16* pointer) {
+  T value;
+  std::memcpy(&value, pointer, sizeof value);
+  return value;
+}
+
 constexpr uint32 matrix_values = 256 / warp_size;
 
 struct MatrixPart {
@@ -378,17 +386,29 @@ inline float widened(uint16 bits) {
   return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
 }
 
-// Each thread has the whole fragment.
+inline float widened_f8(uint32 bits) {
+  const uint32 sign = (bits & 0x80) << 24, magnitude = bits & 0x7f;
+  if (magnitude == 0x7f) return float_of(0x7fc00000u);
+  // As above.
+  return float_of(sign | bits_of(float_of(magnitude << 20) * 0x1p120f));
+}
+
+// Each thread has the whole fragment. A pair of 8-bit floats is not widened yet: a value has its bits.
 struct MatrixFragment {
   float values[32][16];  // by depth
 };
+
+template <ElementType type>
+inline float value_of(uint16 bits) {
+  return type == ElementType::f8_e4m3 ? float_of(static_cast<uint32>(bits)) : widened<type>(bits);
+}
 
 template <ElementType type, class Place>
 SYMMEM_DEVICE MatrixFragment load_fragment(const uint16* lines) {
   MatrixFragment fragment;
   for (uint32 line = 0; line < 16; ++line)
     for (uint32 depth = 0; depth < 32; ++depth)
-      fragment.values[depth][line] = widened<type>(lines[Place::at(line, depth / 8) + depth % 8]);
+      fragment.values[depth][line] = value_of<type>(lines[Place::at(line, depth / 8) + depth % 8]);
   return fragment;
 }
 
@@ -400,12 +420,20 @@ SYMMEM_DEVICE MatrixFragment load_transposed(const uint16* lines, const Place& p
   for (uint32 depth = 0; depth < 32; ++depth) {
     const uint32 behind = depth % 8 / 4 * 4;
     for (uint32 line = 0; line < 16; ++line)
-      fragment.values[depth][line] = widened<type>(lines[place(depth - behind, line / 4) + behind * length + line % 4]);
+      fragment.values[depth][line] = value_of<type>(lines[place(depth - behind, line / 4) + behind * length + line % 4]);
   }
   return fragment;
 }
 
+template <ElementType>
 constexpr uint32 matrix_steps = 2;
+
+template <ElementType type>
+inline float product_of(float a, float b) {
+  if (type != ElementType::f8_e4m3) return a * b;
+  const uint32 left = bits_of(a), right = bits_of(b);
+  return widened_f8(left & 0xff) * widened_f8(right & 0xff) + widened_f8(left >> 8) * widened_f8(right >> 8);
+}
 
 template <ElementType type>
 SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a, const MatrixFragment& b, uint32 step) {
@@ -413,10 +441,22 @@ SYMMEM_DEVICE void matrix_multiply_add(MatrixPart& part, const MatrixFragment& a
     for (uint32 depth = 0; depth < 32; ++depth) {
       if (depth / 4 % 2 != step) continue;
       const float left = a.values[depth][matrix_row(value)];
-      for (uint32 column = 0; column < 16; ++column) part.values[value + column] += left * b.values[depth][column];
+      for (uint32 column = 0; column < 16; ++column)
+        part.values[value + column] += product_of<type>(left, b.values[depth][column]);
     }
   }
 }
+
+constexpr float matrix_f8_unit = 1;
+
+template <ElementType>
+constexpr bool converts = false;
+struct Conversion {  // only declared, as what follows
+  uint32 begin(uint32);
+  uint32 end(uint32, uint32&);
+};
+bool has_nans(uint32);
+uint32 with_nans(uint32);
 
 // ---- words that other devices or the host see ----
 

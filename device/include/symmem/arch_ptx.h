@@ -33,6 +33,7 @@
 #define SYMMEM_HAS_HALF_CONVERSIONS 1
 #define SYMMEM_HAS_F8_CONVERSIONS SYMMEM_HAS_BULK  // from sm_89 on
 #define SYMMEM_HAS_MATRIX 0
+#define SYMMEM_HAS_MATRIX_F8 0
 
 namespace symmem {
 namespace arch {

@@ -102,7 +102,7 @@ struct GemmPiece<false> {
 // An operand's next stage in the registers of all threads, on its way from global to shared memory, if the lines of the
 // matrix run along the depth. Lines behind the last repeat it, since their products are not stored. There are registers for
 // `sets` stages.
-template <uint32 count, bool of_b, uint32 sets = 1>
+template <ElementType type, uint32 count, bool of_b, uint32 sets = 1>
 class AlongDepth {
  public:
   // Whether the matrix is fit for this, with `depth` as its depth.
@@ -119,32 +119,99 @@ class AlongDepth {
   // Loads a stage. Moves on to the next if there is one.
   SYMMEM_DEVICE void load(uint32 set, bool more) {
     SYMMEM_UNROLL
-    for (uint32 number = 0; number < loads; ++number) {
-      loaded_[set][number] = arch::load_reused(place_in<const Piece>(base_, offsets_[number]));
-    }
-    base_ += more ? gemm_depth * gemm_element_bytes : 0;
+    for (uint32 number = 0; number < loads; ++number) load(set, number);
+    move_on(more);
   }
 
-  SYMMEM_DEVICE void store(uint32 set, uint16* to) const {
+  // Loads a piece of a stage.
+  SYMMEM_DEVICE void load(uint32 set, uint32 number) {
+    loaded_[set][number] = arch::load_reused(place_in<const Piece>(base_, offsets_[number]));
+  }
+
+  SYMMEM_DEVICE void move_on(bool more) { base_ += more ? gemm_depth * gemm_element_bytes : 0; }
+
+  // Stores a stage, converted if it must be.
+  SYMMEM_DEVICE void store(uint32 set, uint16* to) {
     SYMMEM_UNROLL
     for (uint32 number = 0; number < loads; ++number) {
-      const uint32 piece = index(number) % pieces;
-      uint16* const unit = to + GemmPlace::at(index(number) / pieces, piece * gemm_units / pieces);
-      arch::store_shared(unit + piece % (pieces / gemm_units) * (gemm_unit / 2), loaded_[set][number]);
+      if constexpr (arch::converts<type>) {
+        SYMMEM_UNROLL
+        for (uint32 word = 0; word < words_of_piece; ++word) {
+          convert_half(set, number, word, 0);
+          convert_half(set, number, word, 1);
+        }
+      }
+      store(set, number, to);
+    }
+    if constexpr (arch::converts<type>) {
+      if (take_nans()) store_nans(to);
+    }
+  }
+
+  // Stores a piece, whose words were converted if they must be.
+  SYMMEM_DEVICE void store(uint32 set, uint32 number, uint16* to) { arch::store_shared(place(number, to), loaded_[set][number]); }
+
+  // Does the first half of the work to convert a word, or the second.
+  SYMMEM_DEVICE void convert_half(uint32 set, uint32 number, uint32 word, uint32 half) {
+    change(loaded_[set][number], word, [&](uint32 bits) { return half == 0 ? conversion_.begin(bits) : conversion_.end(bits, nans_); });
+  }
+
+  // Returns whether there was a NaN among what this warp has converted since the last call. It is then replaced where it was stored:
+  // to do so with every word would take as long as all else.
+  SYMMEM_DEVICE bool take_nans() {
+    const bool has = arch::has_nans(nans_);
+    nans_ = 0;
+    return __builtin_expect(has, false);
+  }
+
+  // Replaces what was NaN in this thread's pieces of a stage.
+  SYMMEM_DEVICE void store_nans(uint16* to) const {
+    SYMMEM_UNROLL
+    for (uint32 number = 0; number < loads; ++number) {
+      Piece piece = arch::load_shared<Piece>(place(number, to));
+      SYMMEM_UNROLL
+      for (uint32 word = 0; word < words_of_piece; ++word) change(piece, word, arch::with_nans);
+      arch::store_shared(place(number, to), piece);
     }
   }
 
  private:
   using Piece = typename GemmPiece<count * gemm_units >= gemm_threads>::Type;
   static constexpr uint32 pieces = gemm_depth * gemm_element_bytes / sizeof(Piece);  // of a line
-  static constexpr uint32 loads = count * pieces / gemm_threads;
+  static constexpr uint32 words_of_piece = sizeof(Piece) / sizeof(uint32);
+
+ public:
+  static constexpr uint32 loads = count * pieces / gemm_threads;  // of a thread, for a stage
+
+ private:
   static_assert(loads * gemm_threads == count * pieces, "all threads load equally much");
 
   static SYMMEM_DEVICE uint32 index(uint32 number) { return arch::thread_index() + number * gemm_threads; }
 
+  // Returns the place of a piece in a stage.
+  static SYMMEM_DEVICE uint16* place(uint32 number, uint16* stage) {
+    const uint32 piece = index(number) % pieces;
+    uint16* const unit = stage + GemmPlace::at(index(number) / pieces, piece * gemm_units / pieces);
+    return unit + piece % (pieces / gemm_units) * (gemm_unit / 2);
+  }
+
+  // Replaces a word by what `function` returns of it.
+  template <class Function>
+  static SYMMEM_DEVICE void change(Piece& piece, uint32 word, Function function) {
+    if constexpr (sizeof(Piece) == sizeof(uint64)) {
+      const uint32 turn = word * 32;
+      const uint64 other = piece & ~(0xffffffffull << turn);
+      piece = other | static_cast<uint64>(function(static_cast<uint32>(piece >> turn))) << turn;
+    } else {
+      piece.words[word] = function(piece.words[word]);
+    }
+  }
+
   uint64 base_;
   uint32 offsets_[loads];
   Piece loaded_[sets][loads];
+  arch::Conversion conversion_;
+  uint32 nans_ = 0;
 };
 
 // The same for a B whose lines run across the depth. A thread transposes blocks of four columns and four lines, or of fewer
@@ -278,11 +345,11 @@ class StraightLoads {
   uint32 warp_;  // the first thread of the warp
 };
 
-// As AlongDepth, without registers.
-template <uint32 count, bool of_b>
+// As AlongDepth, without registers, which must not be converted.
+template <ElementType type, uint32 count, bool of_b>
 class StraightAlongDepth : public StraightLoads<count> {
  public:
-  static SYMMEM_DEVICE bool takes(const GemmLines& from) { return AlongDepth<count, of_b>::takes(from); }
+  static SYMMEM_DEVICE bool takes(const GemmLines& from) { return AlongDepth<type, count, of_b>::takes(from); }
 
   SYMMEM_DEVICE explicit StraightAlongDepth(const GemmLines& from) : StraightLoads<count>(from.address) {
     SYMMEM_UNROLL
@@ -326,7 +393,7 @@ class StraightAcrossDepth : public StraightLoads<count> {
 };
 
 // Fills an operand of a stage from any matrix, element by element. `across` says whether its lines run across the depth.
-template <uint32 count, bool of_b, bool across>
+template <ElementType type, uint32 count, bool of_b, bool across>
 SYMMEM_DEVICE void fill_stage(uint16* to, const GemmLines& from, uint32 depth) {
   SYMMEM_ROLLED
   for (uint32 index = arch::thread_index(); index < count * gemm_units; index += gemm_threads) {
@@ -338,6 +405,14 @@ SYMMEM_DEVICE void fill_stage(uint16* to, const GemmLines& from, uint32 depth) {
       const uint32 inner = first + element;
       const uint32 bits = across ? from.element(inner, outer) : from.element(outer, inner);
       vector.words[element / 2] |= bits << element % 2 * 16;
+    }
+    if constexpr (arch::converts<type>) {
+      uint32 nans = 0;
+      SYMMEM_UNROLL
+      for (uint32 word = 0; word < 4; ++word) {
+        arch::Conversion conversion;
+        vector.words[word] = arch::with_nans(conversion.end(conversion.begin(vector.words[word]), nans));
+      }
     }
     arch::store_shared(to + GemmPlace::at(line, unit), vector);
   }

@@ -56,19 +56,17 @@ class TileProduct {
   }
 
   // Begins with the bias of the tile's columns in each row; with zeros if there is none. At the end of a tile there would be no
-  // registers for it.
+  // registers for it. Products that are scaled begin with zeros: see `scale`.
   SYMMEM_DEVICE void begin(uint64 bias, uint64 n, uint64 first) {
     begin();
-    if (bias == 0) return;
+    if (scaled || bias == 0) return;
     SYMMEM_UNROLL
     for (uint32 run = 0; run < arch::matrix_values; run += 4) {
       const uint32 of_wave = arch::per_thread(arch::matrix_column(run));
       const uint64 column = first + column_ + of_wave * gemm_across;
       float numbers[wide];
       SYMMEM_UNROLL
-      for (uint32 next = 0; next < wide; ++next) {
-        numbers[next] = column + next < n ? Element::widen(arch::load(pointer<const uint16>(bias) + column + next)) : 0;
-      }
+      for (uint32 next = 0; next < wide; ++next) numbers[next] = bias_of(bias, n, column + next);
       SYMMEM_UNROLL
       for (uint32 row = 0; row < down; ++row) {
         SYMMEM_UNROLL
@@ -78,6 +76,26 @@ class TileProduct {
           } else {
             parts_[row][next % gemm_across].values[run + next / gemm_across] = numbers[next];
           }
+        }
+      }
+    }
+  }
+
+  // Multiplies the sums of products by the number at `scale`, if there is one, and adds the bias of the tile's columns to each
+  // row, if there is one. A column at a time, for want of registers.
+  SYMMEM_DEVICE void scale(uint64 scale, uint64 bias, uint64 n, uint64 first) {
+    static_assert(!transposed, "a thread's sums are in the order of C");
+    const float factor = arch::matrix_f8_unit * (scale == 0 ? 1 : arch::float_of(arch::load(pointer<const uint32>(scale))));
+    SYMMEM_UNROLL
+    for (uint32 run = 0; run < arch::matrix_values; run += 4) {
+      const uint64 column = first + column_ + arch::per_thread(arch::matrix_column(run)) * gemm_across;
+      SYMMEM_UNROLL
+      for (uint32 next = 0; next < wide; ++next) {
+        const float added = bias == 0 ? 0 : bias_of(bias, n, column + next);
+        SYMMEM_UNROLL
+        for (uint32 row = 0; row < down; ++row) {
+          float& sum = parts_[row][next % gemm_across].values[run + next / gemm_across];
+          sum = sum * factor + added;
         }
       }
     }
@@ -97,8 +115,8 @@ class TileProduct {
       if constexpr (transposed) {
         fill_transposed(a, b, at);
       } else {
-        fill_stage<rows, false, false>(Stages::a(0), a, at);
-        fill_stage<columns, true, b_order == MatrixOrder::rows>(Stages::b(0), b, at);
+        fill_stage<type, rows, false, false>(Stages::a(0), a, at);
+        fill_stage<type, columns, true, b_order == MatrixOrder::rows>(Stages::b(0), b, at);
       }
       arch::shared_barrier();
       load_first(0);
@@ -216,7 +234,8 @@ class TileProduct {
   }
 
  private:
-  using Element = typename ElementOf<type>::Type;
+  static constexpr bool scaled = type == ElementType::f8_e4m3;
+  using Element = typename ElementOf<scaled ? ElementType::bf16 : type>::Type;  // of C and the bias
   static constexpr uint32 wide = 4 * gemm_across;  // adjacent elements of C that a thread has
   static constexpr uint32 waves_across = columns / (gemm_across * gemm_square);
   static constexpr uint32 down = rows * waves_across / (8 * gemm_square);  // squares of a wave
@@ -224,19 +243,25 @@ class TileProduct {
   // The ring's place for the next stage's first fragment of A: not one of the last two of this stage.
   static constexpr uint32 turned = down % gemm_ring;
   static_assert(down == 2 || down % gemm_ring == 0, "the ring begins anew in each stage, or is moved");
+  static_assert(!scaled || b_order == MatrixOrder::columns, "pairs of 8-bit elements lie along the depth");
 
   using Stages = GemmStages<rows, columns>;
-  using Feed = typename FeedOf<rows, columns, b_order, arch::loads_to_shared, down == 2 ? 1 : down - 2>::Type;
+  using Feed = typename FeedOf<type, rows, columns, b_order, arch::loads_to_shared, down == 2 ? 1 : down - 2>::Type;
+
+  // Returns the bias of a column; 0 behind the last.
+  static SYMMEM_DEVICE float bias_of(uint64 bias, uint64 n, uint64 column) {
+    return column < n ? Element::widen(arch::load(pointer<const uint16>(bias) + column)) : 0;
+  }
 
   // Fills the first stage from a B that is not aligned to 16 bytes, or with the end of the depth.
   static SYMMEM_DEVICE void fill_transposed(const GemmLines& a, const GemmLines& b, uint32 at) {
-    using LoadsA = AlongDepth<rows, false>;
+    using LoadsA = AlongDepth<type, rows, false>;
     if (LoadsA::takes(a) && at + gemm_depth <= a.length) {
       LoadsA loads(a.behind(at));
       loads.load(0, false);
       loads.store(0, Stages::a(0));
     } else {
-      fill_stage<rows, false, false>(Stages::a(0), a, at);
+      fill_stage<type, rows, false, false>(Stages::a(0), a, at);
     }
     fill_across<columns>(Stages::b(0), b, at);
   }
@@ -346,9 +371,31 @@ class TileProduct {
   // Multiplies a row of squares. No instruction needs the result of the one before.
   SYMMEM_DEVICE void multiply_row(uint32 row) {
     SYMMEM_UNROLL
-    for (uint32 step = 0; step < arch::matrix_steps; ++step) {
+    for (uint32 step = 0; step < arch::matrix_steps<type>; ++step) {
       SYMMEM_UNROLL
       for (uint32 across = 0; across < gemm_across; ++across) multiply(row, across, step);
+    }
+  }
+
+  // Multiplies all rows but two from `row` on, with a part of the feed's work behind each instruction.
+  template <uint32 row>
+  SYMMEM_DEVICE void multiply_rows_beside(Feed& feed, uint32 at) {
+    if constexpr (row + 2 < down) {
+      load_a(at, row + 2, row + 2);
+      multiply_row_beside<row, 0>(feed);
+      feed.template behind<row>(at);
+      arch::keep_order();
+      multiply_rows_beside<row + 1>(feed, at);
+    }
+  }
+
+  template <uint32 row, uint32 number>
+  SYMMEM_DEVICE void multiply_row_beside(Feed& feed) {
+    if constexpr (number < arch::matrix_steps<type> * gemm_across) {
+      multiply(row, number % gemm_across, number / gemm_across);
+      feed.template beside<row, number>();
+      arch::keep_order();
+      multiply_row_beside<row, number + 1>(feed);
     }
   }
 
@@ -374,14 +421,18 @@ class TileProduct {
   template <uint32 set>
   SYMMEM_DEVICE void multiply_stage(Feed& feed, uint32 at) {
     arch::set_priority<1>();
-    SYMMEM_UNROLL
-    for (uint32 row = 0; row + 2 < down; ++row) {
-      load_a(at, row + 2, row + 2);
-      multiply_row(row);
-      feed.template part<set>(row, at);
-      arch::keep_order();
+    if constexpr (Feed::works_beside) {
+      multiply_rows_beside<0>(feed, at);
+    } else {
+      SYMMEM_UNROLL
+      for (uint32 row = 0; row + 2 < down; ++row) {
+        load_a(at, row + 2, row + 2);
+        multiply_row(row);
+        feed.template part<set>(row, at);
+        arch::keep_order();
+      }
+      if (down == 2) feed.template part<set>(0, at);
     }
-    if (down == 2) feed.template part<set>(0, at);
     arch::set_priority<0>();
     // All waves have loaded this stage and filled the next.
     feed.finish();
@@ -393,7 +444,7 @@ class TileProduct {
     SYMMEM_UNROLL
     for (uint32 across = 0; across < gemm_across; ++across) {
       SYMMEM_UNROLL
-      for (uint32 step = 0; step < arch::matrix_steps; ++step) {
+      for (uint32 step = 0; step < arch::matrix_steps<type>; ++step) {
         multiply(down - 2, across, step);
         multiply(down - 1, across, step);
       }
@@ -472,6 +523,9 @@ SYMMEM_DEVICE void gathered_gemm(const GatheredGemmArguments& given) {
     const GatheredGemmArguments& arguments = read_anew(given);
     const bool whole = part.end - part.first == steps_of(arguments.shape);
     if (whole || product.adds_parts(arguments, arguments.partials, part, votes)) {
+      if constexpr (type == ElementType::f8_e4m3) {
+        product.scale(arguments.scale, arguments.bias, arguments.shape.n, tile.column);
+      }
       product.store(OneMatrix{arguments.c}, arguments.shape, tile);
     }
     rounds.pass(part);

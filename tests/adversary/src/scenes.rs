@@ -107,6 +107,7 @@ fn gemm(
             b: Matrix::of(&b, k, n)?,
             c: Matrix::of(&c, m, n)?,
             bias: None,
+            scale: None,
             gathered: None,
         };
         stream.all_gather_gemm(&product, &operands)?;

@@ -47,7 +47,11 @@ impl Problem {
         };
         let fits = second.rows == k && result.rows == m && result.columns == second.columns;
         let element = first.element;
-        let alike = second.element == element && result.element == element;
+        let of_c = match element {
+            element if element == numbers.f8_e4m3 => numbers.bf16,
+            element => element,
+        };
+        let alike = second.element == element && result.element == of_c;
         let of_result = |layout: Layout| Layout {
             stride: result.stride,
             ..layout
@@ -58,11 +62,17 @@ impl Problem {
                 &format!("the matrices do not match: {problem:?}"),
             ));
         }
-        let bias = operation.bias_element.unwrap_or(element);
-        if operation.has_bias && bias != element {
+        let bias = operation.bias_element.unwrap_or(of_c);
+        if operation.has_bias && bias != of_c {
             return Err(broken(
                 numbers,
-                &format!("a bias of type {bias} with matrices of type {element}"),
+                &format!("a bias of type {bias} with a result of type {of_c}"),
+            ));
+        }
+        if operation.scale != 0 && element != numbers.f8_e4m3 {
+            return Err(broken(
+                numbers,
+                &format!("a scale of matrices of type {element}"),
             ));
         }
         Ok(problem)
@@ -71,6 +81,16 @@ impl Problem {
     /// Returns K, the number of terms in each sum.
     pub fn depth(&self) -> u64 {
         self.second.rows
+    }
+
+    /// Whether the library has kernels for it. Those of 8-bit floats transpose the first matrix only, and want multiples of 16.
+    fn has_kernels(&self, numbers: &Numbers) -> bool {
+        let layouts = [self.first, self.second, self.added, self.result];
+        let mut sizes = layouts
+            .iter()
+            .flat_map(|layout| [layout.rows, layout.columns, layout.stride]);
+        self.first.element != numbers.f8_e4m3
+            || self.operation.transposes_first && sizes.all(|size| size.is_multiple_of(16))
     }
 
     fn digest(&self) -> u64 {
@@ -163,7 +183,12 @@ pub unsafe fn tell(
     };
     let most: usize = fake_library::number("FAKE_BLASLT_WAYS", WORKSPACES.len());
     let least: u32 = fake_library::number("FAKE_BLASLT_ALIGNMENT", 1);
+    let least = match problem.first.element {
+        element if element == numbers.f8_e4m3 => WIDEST,
+        _ => least,
+    };
     let is_narrow = numbers.alignments.is_some() && alignment < least;
+    let has_kernels = problem.has_kernels(numbers) && !is_narrow;
     let heuristics: Vec<Heuristic> = WORKSPACES
         .into_iter()
         .enumerate()
@@ -172,7 +197,7 @@ pub unsafe fn tell(
             alignment,
             workspace,
         })
-        .filter(|heuristic| heuristic.workspace <= preference.most_workspace && !is_narrow)
+        .filter(|heuristic| heuristic.workspace <= preference.most_workspace && has_kernels)
         .take(wanted.min(most))
         .collect();
     // The algorithm, two reserved words, a status beside the wave count, and the workspace.

@@ -13,15 +13,13 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Least bytes of an element.
-const ELEMENT: u64 = 2;
-
 /// An element type of matrices.
 #[derive(Clone, Copy, PartialEq)]
 enum Element {
     F16,
     Bf16,
     F32,
+    F8E4m3,
 }
 
 impl Element {
@@ -30,15 +28,47 @@ impl Element {
         match number {
             number if number == numbers.f16 => Self::F16,
             number if number == numbers.f32 => Self::F32,
+            number if number == numbers.f8_e4m3 => Self::F8E4m3,
             _ => Self::Bf16,
         }
     }
 
     fn bytes(self) -> u64 {
         match self {
-            Self::F16 | Self::Bf16 => ELEMENT,
+            Self::F8E4m3 => 1,
+            Self::F16 | Self::Bf16 => 2,
             Self::F32 => 4,
         }
+    }
+
+    fn widen(self, bytes: &[u8]) -> Vec<f32> {
+        let bits = bytes
+            .chunks_exact(2)
+            .map(|two| u16::from_ne_bytes([two[0], two[1]]));
+        match self {
+            Self::F16 => bits.map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            Self::Bf16 => bits.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+            Self::F32 => bytes
+                .chunks_exact(4)
+                .map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
+                .collect(),
+            Self::F8E4m3 => bytes.iter().copied().map(widen_e4m3).collect(),
+        }
+    }
+}
+
+/// Converts an 8-bit float of OCP E4M3 exactly.
+fn widen_e4m3(bits: u8) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => fraction / 512.0,
+        _ => (1.0 + fraction / 8.0) * 2_f32.powi(exponent - 7),
+    };
+    if bits & 0x80 == 0 {
+        magnitude
+    } else {
+        -magnitude
     }
 }
 
@@ -61,7 +91,10 @@ pub struct Call {
 /// A GEMM on a stream.
 struct Job {
     problem: Problem,
+    /// Element type of the two factors.
     element: Element,
+    /// Element type of the result, of the bias, and of the matrix that is added.
+    output: Element,
     /// Whether sums are added in reverse order. Every other algorithm does so, so that the last bits show which one
     /// ran.
     backwards: bool,
@@ -123,11 +156,13 @@ pub unsafe fn call(numbers: &'static Numbers, call: &Call) -> Result {
     }
     let bias = call.problem.operation.bias;
     let bias = call.problem.operation.has_bias.then_some(bias);
-    let matrices = [call.first, call.second, call.added, call.result]
-        .into_iter()
-        .chain(bias);
-    let alignment = u64::from(heuristic.alignment).max(ELEMENT);
-    for matrix in matrices {
+    let [element, output] = [call.problem.first, call.problem.result]
+        .map(|layout| Element::of(numbers, layout.element).bytes());
+    let factors = [call.first, call.second].map(|matrix| (matrix, element));
+    let results = [call.added, call.result].into_iter().chain(bias);
+    let results = results.map(|matrix| (matrix, output));
+    for (matrix, element) in factors.into_iter().chain(results) {
+        let alignment = u64::from(heuristic.alignment).max(element);
         if matrix == 0 || !matrix.is_multiple_of(alignment) {
             return refuse(format!(
                 "the matrix at {matrix:#x} is not aligned for {heuristic:?}"
@@ -174,16 +209,21 @@ fn load(numbers: &Numbers, context: u64, heuristic: &Heuristic, problem: &Proble
 fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let problem = call.problem;
     let element = Element::of(numbers, problem.first.element);
-    let bytes_of = |layout: &Layout| bytes_of(element, layout);
-    let bias_bytes = problem.result.rows * element.bytes();
+    let output = Element::of(numbers, problem.result.element);
+    let bias_bytes = problem.result.rows * output.bytes();
+    let scale = problem.operation.scale;
     // SAFETY: the caller promises a readable scalar.
     let adds = unsafe { call.beta.read() } != 0.0;
     let ranges = [
-        [call.first, bytes_of(&problem.first)],
-        [call.second, bytes_of(&problem.second)],
-        [call.result, bytes_of(&problem.result)],
+        [call.first, bytes_of(element, &problem.first)],
+        [call.second, bytes_of(element, &problem.second)],
+        [call.result, bytes_of(output, &problem.result)],
         [call.workspace, heuristic.workspace],
-        [call.added, bytes_of(&problem.added) * u64::from(adds)],
+        [
+            call.added,
+            bytes_of(output, &problem.added) * u64::from(adds),
+        ],
+        [scale, 4 * u64::from(scale != 0)],
         [
             problem.operation.bias,
             bias_bytes * u64::from(problem.operation.has_bias),
@@ -193,6 +233,7 @@ fn submit(numbers: &Numbers, call: &Call, heuristic: &Heuristic) -> Result {
     let job = Job {
         problem,
         element,
+        output,
         backwards: heuristic.number % 2 == 1,
         first: call.first,
         second: call.second,
@@ -241,22 +282,28 @@ impl Job {
             added,
             result,
         } = &self.problem;
-        let read = |address, layout: &Layout| {
-            let bytes = runner.read(address, bytes_of(self.element, layout) as usize)?;
-            Ok(self.widen(&bytes))
+        let (element, output) = (self.element, self.output);
+        let read = |address, element: Element, layout: &Layout| {
+            let bytes = runner.read(address, bytes_of(element, layout) as usize)?;
+            Ok(element.widen(&bytes))
         };
-        let (a, b) = (read(self.first, first)?, read(self.second, second)?);
+        let a = read(self.first, element, first)?;
+        let b = read(self.second, element, second)?;
+        let scale = match operation.scale {
+            0 => 1.0,
+            address => Element::F32.widen(&runner.read(address, 4)?)[0],
+        };
         let bias = match operation.has_bias {
             true => {
-                let bytes = result.rows * self.element.bytes();
+                let bytes = result.rows * output.bytes();
                 let bytes = runner.read(operation.bias, bytes as usize)?;
-                self.widen(&bytes)
+                output.widen(&bytes)
             }
             false => vec![0.0; result.rows as usize],
         };
         let added_stride = added.stride as usize;
         let added = match self.added {
-            Some(address) => Some(read(address, added)?),
+            Some(address) => Some(read(address, output, added)?),
             None => None,
         };
         let depth = self.problem.depth() as usize;
@@ -280,6 +327,7 @@ impl Job {
                     *sum += a[number * row + index * along] * b;
                 }
             }
+            sums.iter_mut().for_each(|sum| *sum *= scale);
             if let Some(added) = &added {
                 let start = column * added_stride;
                 for (sum, added) in sums.iter_mut().zip(&added[start..]) {
@@ -288,30 +336,17 @@ impl Job {
             }
             let sums = sums.iter().zip(&bias).map(|(sum, bias)| sum + bias);
             let mut bytes: Vec<u8> = sums.flat_map(|sum| self.narrow(sum)).collect();
-            let place = self.result + column as u64 * result.stride * self.element.bytes();
+            let place = self.result + column as u64 * result.stride * output.bytes();
             runner.write(place, &mut bytes)?;
         }
         Ok(())
     }
 
-    fn widen(&self, bytes: &[u8]) -> Vec<f32> {
-        let bits = bytes
-            .chunks_exact(2)
-            .map(|two| u16::from_ne_bytes([two[0], two[1]]));
-        match self.element {
-            Element::F16 => bits.map(|bits| f16::from_bits(bits).to_f32()).collect(),
-            Element::Bf16 => bits.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-            Element::F32 => bytes
-                .chunks_exact(4)
-                .map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
-                .collect(),
-        }
-    }
-
     fn narrow(&self, sum: f32) -> Vec<u8> {
-        match self.element {
+        match self.output {
             Element::F16 => f16::from_f32(sum).to_bits().to_ne_bytes().into(),
-            Element::Bf16 => bf16::from_f32(sum).to_bits().to_ne_bytes().into(),
+            // No result is of 8-bit floats: see `Problem::new`.
+            Element::Bf16 | Element::F8E4m3 => bf16::from_f32(sum).to_bits().to_ne_bytes().into(),
             Element::F32 => sum.to_ne_bytes().into(),
         }
     }

@@ -24,6 +24,8 @@ pub struct Operation {
     pub has_bias: bool,
     pub bias: u64,
     pub bias_element: Option<c_int>,
+    /// The address of the factor of the first matrix; 0 for 1.
+    pub scale: u64,
 }
 
 /// What the program asks of the heuristic.
@@ -135,7 +137,7 @@ pub fn create_layout(numbers: &Numbers, place: *mut u64, layout: Layout) -> Resu
         columns,
         stride,
     } = layout;
-    let known = [numbers.f16, numbers.bf16, numbers.f32].contains(&element);
+    let known = [numbers.f16, numbers.bf16, numbers.f32, numbers.f8_e4m3].contains(&element);
     if !known || rows == 0 || columns == 0 || stride < rows {
         return Err(broken(numbers, &format!("invalid matrix: {layout:?}")));
     }
@@ -163,6 +165,7 @@ pub fn create_operation(
         has_bias: false,
         bias: 0,
         bias_element: None,
+        scale: 0,
     };
     keep(numbers, place, Object::Operation(operation))
 }
@@ -229,6 +232,9 @@ pub unsafe fn set_operation(
     } else if attribute == numbers.bias_pointer {
         // SAFETY: the caller promises what `value` asks for.
         changed.bias = unsafe { value::<u64>(numbers, pointer, bytes) }?;
+    } else if attribute == numbers.scale_of_first {
+        // SAFETY: the caller promises what `value` asks for.
+        changed.scale = unsafe { value::<u64>(numbers, pointer, bytes) }?;
     } else if attribute == numbers.bias_element {
         changed.bias_element = Some(number()?);
     } else {

@@ -575,6 +575,15 @@ macro_rules! sums {
 
 static SUMS: &[Kernel] = sums! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
 
+/// AMD's all-gather + GEMM of 8-bit floats.
+static PRODUCTS_OF_F8: &[Kernel] = &[
+    gathered_gemm!("f8_e4m3_columns", 256, 256),
+    gathered_gemm!("f8_e4m3_columns", 128, 256),
+    gathered_gemm!("f8_e4m3_columns", 256, 128),
+    gathered_gemm!("f8_e4m3_columns", 64, 256),
+    gathered_gemm!("f8_e4m3_columns", 256, 64),
+];
+
 static PRODUCTS: &[Kernel] = products! { "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" };
 
 /// Returns the kernel with a name.
@@ -589,6 +598,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
         .chain(ROWS)
         .chain(SWITCHED)
         .chain(PRODUCTS)
+        .chain(PRODUCTS_OF_F8)
         .chain(SUMS)
         .find(|kernel| kernel.name == name)
 }

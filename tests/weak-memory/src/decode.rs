@@ -2,9 +2,9 @@
 //!
 //! Only the instructions that symmem's kernels compile to are supported. [`crate::operation`] names the sources.
 
-use half::{bf16, f16};
-
-use crate::operation::{Address, Condition, EXEC, M0, Modifiers, Operand, Operation, Update, VCC};
+use crate::operation::{
+    Address, Condition, EXEC, M0, MatrixElement, Modifiers, Operand, Operation, Update, VCC,
+};
 use crate::scalar;
 use crate::vector;
 
@@ -414,16 +414,16 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             sources: [first, second],
         });
     }
-    let half: fn(u16) -> f32 = |bits| f16::from_bits(bits).to_f32();
-    let brain: fn(u16) -> f32 = |bits| bf16::from_bits(bits).to_f32();
+    use MatrixElement as E;
     let matrix = match mnemonic {
-        "v_mfma_f32_16x16x16_f16" | "v_mfma_f32_16x16x16f16" => Some((half, 4)),
-        "v_mfma_f32_16x16x32_f16" => Some((half, 8)),
-        "v_mfma_f32_16x16x16_bf16" | "v_mfma_f32_16x16x16bf16_1k" => Some((brain, 4)),
-        "v_mfma_f32_16x16x32_bf16" => Some((brain, 8)),
+        "v_mfma_f32_16x16x16_f16" | "v_mfma_f32_16x16x16f16" => Some((E::F16, 4)),
+        "v_mfma_f32_16x16x32_f16" => Some((E::F16, 8)),
+        "v_mfma_f32_16x16x16_bf16" | "v_mfma_f32_16x16x16bf16_1k" => Some((E::Bf16, 4)),
+        "v_mfma_f32_16x16x32_bf16" => Some((E::Bf16, 8)),
+        "v_mfma_f32_16x16x32_fp8_fp8" => Some((E::F8, 8)),
         _ => None,
     };
-    if let Some((widen, elements)) = matrix {
+    if let Some((element, elements)) = matrix {
         let [
             Operand::Vector(destination),
             Operand::Vector(a),
@@ -434,7 +434,7 @@ fn vector_operation(mnemonic: &str, operands: &[Operand], words: &[&str]) -> Opt
             return None;
         };
         return Some(Operation::MatrixMultiply {
-            widen,
+            element,
             elements,
             destination,
             a,

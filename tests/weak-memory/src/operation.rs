@@ -4,6 +4,9 @@
 //! Only the instructions that symmem's kernels compile to are modeled. Sources: AMD's "CDNA3 Instruction Set
 //! Architecture" and, for gfx90a, "CDNA2 Instruction Set Architecture".
 
+use half::{bf16, f16};
+use symmem_kernels_hip::Target;
+
 use crate::scalar::ScalarFunction;
 use crate::vector::VectorFunction;
 
@@ -60,6 +63,57 @@ pub enum Condition {
     ScalarCondition(bool),
     ExecZero(bool),
     VccZero(bool),
+}
+
+/// An element type of matrix instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatrixElement {
+    F16,
+    Bf16,
+    /// E4M3, in the encoding of the target.
+    F8,
+}
+
+impl MatrixElement {
+    /// Returns the elements in a register.
+    pub fn in_register(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::F8 => 4,
+        }
+    }
+
+    /// Returns the value of an element, whose bits are the lowest.
+    pub fn widen(self, bits: u32, target: Target) -> f32 {
+        match self {
+            Self::F16 => f16::from_bits(bits as u16).to_f32(),
+            Self::Bf16 => bf16::from_bits(bits as u16).to_f32(),
+            Self::F8 => widen_f8(bits as u8, target == Target::Gfx942),
+        }
+    }
+}
+
+/// Returns the value of an E4M3 number: OCP's, or as `halved` the other encoding of CDNA3, in which the same bits stand for half
+/// of the number, and only a sign by itself is NaN.
+fn widen_f8(bits: u8, halved: bool) -> f32 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let is_nan = match halved {
+        true => bits == 0x80,
+        false => bits & 0x7f == 0x7f,
+    };
+    if is_nan {
+        return f32::NAN;
+    }
+    let bias = if halved { 8 } else { 7 };
+    let magnitude = match exponent {
+        0 => mantissa / 8.0 * 2f32.powi(1 - bias),
+        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - bias),
+    };
+    if bits & 0x80 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
 }
 
 /// An instruction.
@@ -170,12 +224,11 @@ pub enum Operation {
         address: usize,
         offset: usize,
     },
-    /// Adds a 16x16x16 or 16x16x32 product of f16 or bf16 matrices to an f32 matrix. All lanes of the wave take part, active or
+    /// Adds a 16x16x16 or 16x16x32 product of matrices to an f32 matrix. All lanes of the wave take part, active or
     /// not. Lane `l` has `elements` (four or eight) of row `l % 16` of `a` from column `elements * (l / 16)` on, the
     /// same of a column of `b`, and of column `l % 16` of the result four rows from `4 * (l / 16)` on.
     MatrixMultiply {
-        /// Returns the value of an element's bits.
-        widen: fn(u16) -> f32,
+        element: MatrixElement,
         elements: usize,
         destination: usize,
         a: usize,

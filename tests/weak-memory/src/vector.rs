@@ -236,6 +236,10 @@ pub fn function(mnemonic: &str, modifiers: &[&str]) -> Option<VectorFunction> {
         }),
         "v_cvt_u32_f32" => word!(&[Word], |s| (float(s[0]) as u32).into()),
         "v_rcp_iflag_f32" => word!(&[Word], |s| (1.0 / float(s[0])).to_bits().into()),
+        "v_fma_f32" => word!(&[Word, Word, Word], |s| float(s[0])
+            .mul_add(float(s[1]), float(s[2]))
+            .to_bits()
+            .into()),
         "v_mul_f32" => word!(&[Word, Word], |s| (float(s[0]) * float(s[1]))
             .to_bits()
             .into()),

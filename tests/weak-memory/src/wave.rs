@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::block::Access;
 use crate::memory::Path;
-use crate::operation::{Condition, EXEC, Operand, Operation, VCC};
+use crate::operation::{Condition, EXEC, MatrixElement, Operand, Operation, VCC};
 use crate::pending::Pending;
 use crate::program::Program;
 use crate::vector::{Lane, Source};
@@ -193,25 +193,26 @@ impl Wave {
                 lane,
             } => self.read_lane(*destination, *source, *lane),
             Operation::MatrixMultiply {
-                widen,
+                element,
                 elements,
                 destination,
                 a,
                 b,
                 c,
-            } => self.matrix_multiply(*widen, *elements, *destination, [*a, *b, *c]),
+            } => self.matrix_multiply(*element, *elements, *destination, [*a, *b, *c]),
             _ => return None,
         })
     }
 
     fn matrix_multiply(
         &mut self,
-        widen: fn(u16) -> f32,
+        kind: MatrixElement,
         elements: usize,
         destination: usize,
         [a, b, c]: [usize; 3],
     ) -> Result<(), Busy> {
-        let words = elements / 2;
+        let (target, in_register) = (self.program.target, kind.in_register());
+        let words = elements / in_register;
         for (first, registers) in [(a, words), (b, words), (c, 4), (destination, 4)] {
             self.check(Registers::Vector(first..first + registers))?;
         }
@@ -220,9 +221,10 @@ impl Wave {
             let mut lines = vec![vec![0f32; 4 * elements]; 16];
             for lane in 0..LANES {
                 for element in 0..elements {
-                    let word = self.vectors[first + element / 2][lane];
-                    let bits = (word >> (element % 2 * 16)) as u16;
-                    lines[lane % 16][lane / 16 * elements + element] = widen(bits);
+                    let word = self.vectors[first + element / in_register][lane];
+                    let bits = word >> (element % in_register * (32 / in_register));
+                    let value = kind.widen(bits, target);
+                    lines[lane % 16][lane / 16 * elements + element] = value;
                 }
             }
             lines

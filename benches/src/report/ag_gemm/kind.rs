@@ -21,6 +21,7 @@ fn element(problem: &GemmProblem) -> &'static str {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
         MatrixElement::F32 => "f32",
+        MatrixElement::F8E4M3 => "f8e4m3",
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) fn text(problem: &GemmReduceProblem) -> String {
         MatrixElement::F16 => "f16",
         MatrixElement::Bf16 => "bf16",
         MatrixElement::F32 => "f32",
+        MatrixElement::F8E4M3 => "f8e4m3",
     };
     let order = match problem.b_order {
         MatrixOrder::Rows => "",

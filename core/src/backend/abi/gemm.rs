@@ -58,8 +58,8 @@ pub const AT_ONCE_BLOCKS: u32 = 320;
 /// Maximum number of chunks per shard in that mode: each thread of a 32-thread warp polls two.
 pub const AT_ONCE_CHUNKS: u32 = 64;
 
-/// A GEMM: `C[m, n] = A[m, k] · B[k, n]`, plus `bias[n]` in each row if there is a bias, plus `addend[m, n]` if there is an
-/// addend.
+/// A GEMM: `C[m, n] = A[m, k] · B[k, n]`, times a scale if there is one, plus `bias[n]` in each row if there is a bias, plus
+/// `addend[m, n]` if there is an addend.
 ///
 /// Sums are in f32 and rounded once. `A` and `C` are row-major.
 #[repr(C)]
@@ -77,8 +77,8 @@ pub struct GemmLayout {
     pub b_stride: u64,
     /// Elements from one row of `C` to the next.
     pub c_stride: u64,
-    /// Element type of all matrices: [`ElementTypeCode::F16`], [`ElementTypeCode::BF16`] or, without a fused kernel on
-    /// GPUs, [`ElementTypeCode::F32`].
+    /// Element type of `A` and `B`: [`ElementTypeCode::F16`], [`ElementTypeCode::BF16`], [`ElementTypeCode::F8_E4M3`] or,
+    /// without a fused kernel on GPUs, [`ElementTypeCode::F32`]. The other matrices have that of [`GemmLayout::output`].
     pub element: ElementTypeCode,
     /// Storage order of `B`.
     pub b_order: MatrixOrderCode,
@@ -86,6 +86,21 @@ pub struct GemmLayout {
     pub bias: u32,
     /// 1 if there is an addend; only [`Gemm::gemm`](crate::backend::Gemm::gemm) can have one.
     pub addend: u32,
+}
+
+impl GemmLayout {
+    /// Element type of `C`, the bias and the addend: BF16 for 8-bit floats, otherwise that of `A` and `B`.
+    pub const fn output(&self) -> ElementTypeCode {
+        match self.element {
+            ElementTypeCode::F8_E4M3 => ElementTypeCode::BF16,
+            element => element,
+        }
+    }
+
+    /// Whether the GEMM takes a scale: those of 8-bit floats do, whose numbers are scaled to their narrow range.
+    pub const fn takes_scale(&self) -> bool {
+        matches!(self.element, ElementTypeCode::F8_E4M3)
+    }
 }
 
 /// The matrices of one GEMM. None overlaps `c`.
@@ -102,6 +117,8 @@ pub struct GemmOperands {
     pub bias: DeviceAddress,
     /// A matrix of the size of `C`, row-major without gaps; null for none.
     pub addend: DeviceAddress,
+    /// One `f32`; null for none. Only where [`GemmLayout::takes_scale`].
+    pub scale: DeviceAddress,
 }
 
 /// The limits of a backend's all-gather + GEMM kernel for a shape.
@@ -203,6 +220,8 @@ pub struct GatheredGemmArguments {
     pub quota: u32,
     /// Zero.
     pub reserved: u32,
+    /// One `f32`; null for none. Only where [`GemmLayout::takes_scale`].
+    pub scale: DeviceAddress,
 }
 
 open_enum!(

@@ -45,7 +45,9 @@ pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
         return Err(Failure::new(
             Status::UNSUPPORTED,
             call,
-            format!("matrices of {name} ({number}) cannot be multiplied; use F16, BF16 or F32"),
+            format!(
+                "matrices of {name} ({number}) cannot be multiplied; use F16, BF16, F32 or F8_E4M3"
+            ),
         ));
     }
     let b_least = match shape.b_order {
@@ -69,10 +71,27 @@ pub(crate) fn check(shape: &GemmLayout, call: &'static str) -> CallResult<()> {
     Ok(())
 }
 
+/// Refuses a scale for matrices that take none.
+pub(crate) fn check_scale(
+    shape: &GemmLayout,
+    scale: DeviceAddress,
+    call: &'static str,
+) -> CallResult<()> {
+    if scale == DeviceAddress::NULL || shape.takes_scale() {
+        return Ok(());
+    }
+    let name = shape.element.name();
+    refuse(
+        call,
+        format!("a scale for matrices of {name}; only those of F8_E4M3 take one"),
+    )
+}
+
 /// Checks that all numbers are in range.
 pub(crate) fn check_gathered(arguments: &GatheredGemmArguments) -> CallResult<()> {
     const CALL: &str = "gathered_gemm";
     check(&arguments.shape, CALL)?;
+    check_scale(&arguments.shape, arguments.scale, CALL)?;
     let (rank, world) = (arguments.group.rank, arguments.group.world);
     if world == 0 || world as usize > MAX_RANKS || rank >= world {
         return refuse(

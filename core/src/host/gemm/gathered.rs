@@ -282,6 +282,7 @@ unsafe fn multiply(call: &Call<'_>, pending: &mut Pending) -> Result<(), Step> {
         c: arguments.c,
         bias: arguments.bias,
         addend: DeviceAddress::NULL,
+        scale: arguments.scale,
     };
     let chunks = u64::from(arguments.chunks);
     while pending.round < pending.rounds {

@@ -6,5 +6,5 @@ mod product;
 pub(crate) mod reduced;
 mod wait;
 
-pub(crate) use call::{GemmCall, check, check_gathered, refuse};
+pub(crate) use call::{GemmCall, check, check_gathered, check_scale, refuse};
 pub(crate) use reduced::check_reduced;

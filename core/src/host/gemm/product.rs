@@ -1,7 +1,7 @@
 //! Arithmetic of a GEMM: sums in f32, rounded once to the element type.
 
 use crate::backend::abi::*;
-use crate::float::{Bfloat, Half};
+use crate::float::{Bfloat, E4m3, Half};
 use std::ops::Range;
 use std::ptr;
 
@@ -26,32 +26,40 @@ pub(crate) struct Panel {
 /// A format of elements, as their bits.
 pub(super) trait MatrixFormat {
     type Bits: Copy;
+    /// The format of `C`, the bias and the addend ([`GemmLayout::output`]).
+    type Output: MatrixFormat;
     fn widen(bits: Self::Bits) -> f32;
     fn narrow(number: f32) -> Self::Bits;
 }
 
 macro_rules! narrow {
-    ($($format:ty),*) => {$(
+    ($($format:ty, $bits:ty, $output:ty;)*) => {$(
         impl MatrixFormat for $format {
-            type Bits = u16;
+            type Bits = $bits;
+            type Output = $output;
             #[inline(always)]
-            fn widen(bits: u16) -> f32 {
+            fn widen(bits: $bits) -> f32 {
                 <$format>::widen(bits.into())
             }
             #[inline(always)]
-            fn narrow(number: f32) -> u16 {
-                <$format>::narrow(number) as u16
+            fn narrow(number: f32) -> $bits {
+                <$format>::narrow(number) as $bits
             }
         }
     )*};
 }
-narrow!(Half, Bfloat);
+narrow! {
+    Half, u16, Half;
+    Bfloat, u16, Bfloat;
+    E4m3, u8, Bfloat;
+}
 
 /// IEEE 754 single precision.
 struct Single;
 
 impl MatrixFormat for Single {
     type Bits = u32;
+    type Output = Self;
     #[inline(always)]
     fn widen(bits: u32) -> f32 {
         f32::from_bits(bits)
@@ -80,6 +88,7 @@ pub(crate) unsafe fn product(
         match shape.element {
             ElementTypeCode::F16 => product_of::<Half>(shape, panels, operands, rows),
             ElementTypeCode::F32 => product_of::<Single>(shape, panels, operands, rows),
+            ElementTypeCode::F8_E4M3 => product_of::<E4m3>(shape, panels, operands, rows),
             _ => product_of::<Bfloat>(shape, panels, operands, rows),
         }
     }
@@ -97,7 +106,7 @@ unsafe fn product_of<F: MatrixFormat>(
         for (column, &sum) in sums.iter().enumerate() {
             let index = row * shape.c_stride + left + column as u64;
             // SAFETY: row and column are inside `C`.
-            unsafe { store::<F>(operands.c, index, sum) };
+            unsafe { store::<F::Output>(operands.c, index, sum) };
         }
     };
     // SAFETY: this function has the same conditions.
@@ -108,7 +117,10 @@ unsafe fn product_of<F: MatrixFormat>(
 pub(crate) fn known(element: ElementTypeCode) -> bool {
     matches!(
         element,
-        ElementTypeCode::F16 | ElementTypeCode::BF16 | ElementTypeCode::F32
+        ElementTypeCode::F16
+            | ElementTypeCode::BF16
+            | ElementTypeCode::F32
+            | ElementTypeCode::F8_E4M3
     )
 }
 
@@ -123,7 +135,12 @@ pub(super) unsafe fn sums_of<F: MatrixFormat>(
     rows: Range<u64>,
     mut take: impl FnMut(u64, u64, &[f32]),
 ) {
-    let (mut sums, mut wide) = ([[0f32; COLUMNS]; ROWS], [0f32; COLUMNS]);
+    let (mut added, mut wide) = ([[0f32; COLUMNS]; ROWS], [0f32; COLUMNS]);
+    let scale = match operands.scale {
+        DeviceAddress::NULL => None,
+        // SAFETY: the scale is one f32.
+        scale => Some(unsafe { load::<Single>(scale, 0) }),
+    };
     for top in rows.clone().step_by(ROWS) {
         let height = (rows.end - top).min(ROWS as u64) as usize;
         for left in (0..shape.n).step_by(COLUMNS) {
@@ -132,19 +149,26 @@ pub(super) unsafe fn sums_of<F: MatrixFormat>(
                 *start = match operands.bias {
                     DeviceAddress::NULL => 0.0,
                     // SAFETY: the bias has `n` elements, and this index is less.
-                    bias => unsafe { load::<F>(bias, left + column as u64) },
+                    bias => unsafe { load::<F::Output>(bias, left + column as u64) },
                 };
             }
-            sums[..height].fill(wide);
+            added[..height].fill(wide);
             if operands.addend != DeviceAddress::NULL {
-                for (row, sums) in sums[..height].iter_mut().enumerate() {
+                for (row, added) in added[..height].iter_mut().enumerate() {
                     let start = (top + row as u64) * shape.n + left;
-                    for (column, sum) in sums[..width].iter_mut().enumerate() {
+                    for (column, added) in added[..width].iter_mut().enumerate() {
+                        let index = start + column as u64;
                         // SAFETY: the addend has `m` rows of `n` elements without gaps, and both indices are less.
-                        *sum += unsafe { load::<F>(operands.addend, start + column as u64) };
+                        *added += unsafe { load::<F::Output>(operands.addend, index) };
                     }
                 }
             }
+            // What is scaled must not have anything added yet.
+            let mut sums = if scale.is_some() {
+                [[0.0; COLUMNS]; ROWS]
+            } else {
+                added
+            };
             for panel in panels {
                 for k in 0..panel.columns {
                     let (row, column) = (panel.first + k, left);
@@ -163,6 +187,13 @@ pub(super) unsafe fn sums_of<F: MatrixFormat>(
                         for (sum, b) in sums[..width].iter_mut().zip(&wide[..width]) {
                             *sum += a * b;
                         }
+                    }
+                }
+            }
+            if let Some(scale) = scale {
+                for (sums, added) in sums[..height].iter_mut().zip(&added) {
+                    for (sum, added) in sums[..width].iter_mut().zip(added) {
+                        *sum = *sum * scale + added;
                     }
                 }
             }
@@ -199,16 +230,20 @@ mod tests {
         DeviceAddress(elements.as_ptr().expose_provenance() as u64)
     }
 
+    fn fill<F: MatrixFormat>(count: u64, seed: u64) -> Vec<F::Bits> {
+        (0..count).map(|at| F::narrow(number(at + seed))).collect()
+    }
+
     /// Small integers, which these formats and f32 hold exactly, sums included.
     fn number(seed: u64) -> f32 {
         (seed.wrapping_mul(2_654_435_761) >> 7) as f32 % 5.0 - 2.0
     }
 
-    fn exact<F: MatrixFormat>(element: ElementTypeCode)
+    fn exact<F: MatrixFormat>(element: ElementTypeCode, scale: Option<f32>)
     where
-        F::Bits: From<u16> + PartialEq + std::fmt::Debug,
+        <F::Output as MatrixFormat>::Bits: From<u16> + PartialEq + std::fmt::Debug,
     {
-        let gap = F::Bits::from(0xabcd);
+        let gap = <F::Output as MatrixFormat>::Bits::from(0xabcd);
         // Miri takes a minute for the large ones.
         let shapes: &[(u64, u64, u64)] = match cfg!(miri) {
             true => &[(1, 1, 1), (17, 1, 3), (1, 65, 2)],
@@ -234,18 +269,21 @@ mod tests {
                     bias: 1,
                     addend: 1,
                 };
-                let fill = |count: u64, seed| -> Vec<F::Bits> {
-                    (0..count).map(|at| F::narrow(number(at + seed))).collect()
-                };
-                let (a, b) = (fill(m * a_stride, 1), fill((n + k) * b_stride, 99));
-                let (bias, mut c) = (fill(n, 7), vec![gap; (m * c_stride) as usize]);
-                let addend = fill(m * n, 5);
+                let (a, b) = (
+                    fill::<F>(m * a_stride, 1),
+                    fill::<F>((n + k) * b_stride, 99),
+                );
+                let (bias, addend) = (fill::<F::Output>(n, 7), fill::<F::Output>(m * n, 5));
+                let mut c = vec![gap; (m * c_stride) as usize];
                 let operands = GemmOperands {
                     a: address(&a),
                     b: address(&b),
                     c: DeviceAddress(c.as_mut_ptr().expose_provenance() as u64),
                     bias: address(&bias),
                     addend: address(&addend),
+                    scale: scale.as_ref().map_or(DeviceAddress::NULL, |scale| {
+                        address(std::slice::from_ref(scale))
+                    }),
                 };
                 // `A` in two panels, the second columns first.
                 let cut = k / 2;
@@ -269,13 +307,14 @@ mod tests {
                             MatrixOrderCode::ROWS => b[(row * b_stride + column) as usize],
                             _ => b[(column * b_stride + row) as usize],
                         };
-                        let added = F::widen(addend[(row * n + column) as usize]);
-                        let start = F::widen(bias[column as usize]) + added;
-                        let sum = (0..k).fold(start, |sum, at| {
+                        let added = F::Output::widen(addend[(row * n + column) as usize]);
+                        let added = F::Output::widen(bias[column as usize]) + added;
+                        let product = (0..k).fold(0.0, |sum, at| {
                             let a = F::widen(a[(row * a_stride + at) as usize]);
                             sum + a * F::widen(b_at(at, column))
                         });
-                        assert_eq!(F::widen(made), sum, "{shape:?} at {row}, {column}");
+                        let sum = product * scale.unwrap_or(1.0) + added;
+                        assert_eq!(F::Output::widen(made), sum, "{shape:?} at {row}, {column}");
                     }
                 }
             }
@@ -284,8 +323,10 @@ mod tests {
 
     #[test]
     fn products_of_whole_numbers_are_exact_in_either_order_and_in_parts() {
-        exact::<Half>(ElementTypeCode::F16);
-        exact::<Bfloat>(ElementTypeCode::BF16);
-        exact::<Single>(ElementTypeCode::F32);
+        exact::<Half>(ElementTypeCode::F16, None);
+        exact::<Bfloat>(ElementTypeCode::BF16, None);
+        exact::<Single>(ElementTypeCode::F32, None);
+        exact::<E4m3>(ElementTypeCode::F8_E4M3, None);
+        exact::<E4m3>(ElementTypeCode::F8_E4M3, Some(0.5));
     }
 }

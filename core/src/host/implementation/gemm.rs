@@ -3,7 +3,9 @@
 use crate::backend::abi::*;
 use crate::backend::{CallResult, Gemm, write_text};
 use crate::host::backend::HostBackend;
-use crate::host::gemm::{GemmCall, check, check_gathered, check_reduced, reduced, refuse};
+use crate::host::gemm::{
+    GemmCall, check, check_gathered, check_reduced, check_scale, reduced, refuse,
+};
 use crate::host::handle;
 use crate::host::stream::Operation;
 
@@ -55,6 +57,7 @@ impl Gemm for HostBackend {
         // SAFETY: the caller passes a live stream.
         let stream = unsafe { self.stream(stream, "gemm")? };
         let operands = *operands;
+        check_scale(&shape, operands.scale, "gemm")?;
         if (shape.addend != 0) != (operands.addend != DeviceAddress::NULL) {
             let (is, passed) = match shape.addend {
                 0 => ("without", "one"),

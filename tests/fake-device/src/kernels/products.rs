@@ -16,6 +16,7 @@ use crate::error::{Code, Result};
 use crate::report::violation;
 use crate::work::Runner;
 
+/// Bytes of an element: of a pair where kernels of 8-bit floats are passed pairs.
 pub(super) const ELEMENT_BYTES: u64 = 2;
 
 /// The values that a tensor map was encoded from: a matrix of 2-byte elements in lines, and the boxes of it.
@@ -137,6 +138,7 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
     };
     let words = world as u64 * u64::from(known.chunks) * SIGNAL_STRIDE;
     let bias = shape.n * ELEMENT_BYTES * u64::from(known.bias.0 != 0);
+    let scale = size_of::<f32>() as u64 * u64::from(known.scale.0 != 0);
     let mut touched = vec![
         (
             &mut arguments.epoch,
@@ -149,6 +151,7 @@ fn touched(arguments: &mut GatheredGemmArguments) -> Vec<(&mut DeviceAddress, u6
         (&mut arguments.b, span(b_lines, b_length, shape.b_stride)),
         (&mut arguments.c, span(shape.m, shape.n, shape.c_stride)),
         (&mut arguments.bias, bias),
+        (&mut arguments.scale, scale),
         (&mut arguments.partials, known.partial_bytes),
     ];
     for (member, source) in arguments.sources[..world].iter_mut().enumerate() {
@@ -197,6 +200,25 @@ pub(super) fn check_matrices(name: &str, shape: &GemmLayout) {
     }
 }
 
+/// Returns the arguments of a kernel of 8-bit floats, which is passed pairs of them as elements, in single ones.
+fn out_of_pairs(mut arguments: GatheredGemmArguments) -> GatheredGemmArguments {
+    let GatheredGemmArguments {
+        shape,
+        shard,
+        sharding,
+        ..
+    } = &mut arguments;
+    if shape.element == ElementTypeCode::F8_E4M3 {
+        for elements in [&mut shape.k, &mut shape.a_stride, &mut shape.b_stride] {
+            *elements *= 2;
+        }
+        if *sharding == ShardingCode::COLUMNS {
+            *shard *= 2;
+        }
+    }
+    arguments
+}
+
 fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArguments) -> Result {
     let name = launch.kernel.name;
     check_matrices(name, &arguments.shape);
@@ -229,7 +251,7 @@ fn multiply(launch: &Launch, runner: &Runner, mut arguments: GatheredGemmArgumen
     for (address, bytes) in touched(&mut arguments) {
         translation.change(address, bytes)?;
     }
-    translation.run(launch, Work::GatheredGemm(&arguments))
+    translation.run(launch, Work::GatheredGemm(&out_of_pairs(arguments)))
 }
 
 /// Reports a tensor map that differs from the expected one, if the matrix has elements.

@@ -52,7 +52,7 @@ fn holds(scenario: &Scenario) {
     if !installed() {
         return;
     }
-    for target in Target::ALL {
+    for target in scenario.targets() {
         let kernels = Kernels::load(scenario, target).unwrap();
         for seed in seeds() {
             if let Err(error) = (scenario.run)(&kernels, seed) {
@@ -96,6 +96,7 @@ protocols! {
     round_trips_of_packets_hold: 17,
     an_all_to_all_in_place_holds: 18,
     a_product_that_is_added_up_holds: 19,
+    a_product_of_8_bit_floats_holds: 20,
 }
 
 /// `cargo xtask kernels cost` reads the clocks from the file that `SYMMEM_SHARED_CLOCKS` names.
@@ -106,10 +107,18 @@ fn accesses_of_products_to_shared_memory_take_at_most_twice_their_clocks() {
     }
     let mut text = String::new();
     let mut slow = Vec::new();
-    for target in Target::ALL {
-        let kernels = Kernels::load(&SCENARIOS[7], target).unwrap();
-        for seed in product::a_seed_of_each_kernel() {
-            (SCENARIOS[7].run)(&kernels, seed).unwrap();
+    let gathered = [
+        (PRODUCT, product::a_seed_of_each_kernel()),
+        (&SCENARIOS[20], product::a_seed_of_each_kernel_of_f8()),
+    ];
+    let runs = gathered.iter().flat_map(|(scenario, seeds)| {
+        let targets = scenario.targets();
+        targets.map(move |target| (target, *scenario, seeds))
+    });
+    for (target, scenario, seeds) in runs {
+        let kernels = Kernels::load(scenario, target).unwrap();
+        for seed in seeds {
+            (scenario.run)(&kernels, *seed).unwrap();
         }
         for ((kernel, offset), clocks) in kernels.shared_accesses.borrow().iter() {
             let (target, most, least) = (target.name(), clocks.most, clocks.least);
@@ -118,7 +127,7 @@ fn accesses_of_products_to_shared_memory_take_at_most_twice_their_clocks() {
                 slow.push(format!("{target} {kernel}+{offset:#x}: {most} for {least}"));
             }
         }
-        let products = SCENARIOS[7].kernels.iter();
+        let products = scenario.kernels.iter();
         for kernel in products.filter(|kernel| kernel.contains("_gemm_")) {
             let line = format!("{} {kernel} ", target.name());
             assert!(text.contains(&line), "{line}: nothing was counted");

@@ -34,7 +34,20 @@ pub struct Scenario {
     pub run: fn(&Kernels, u64) -> Result<(), Error>,
 }
 
-pub const SCENARIOS: [Scenario; 20] = [
+impl Scenario {
+    /// Returns the targets that have all its kernels.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        let has = |name: &str, target: Target| {
+            let modules = symmem_kernels_hip::modules().iter();
+            let mut entries = modules.flat_map(|module| module.entries_of(target));
+            entries.any(|entry| entry.name == name)
+        };
+        let all = Target::ALL.into_iter();
+        all.filter(move |target| self.kernels.iter().all(|name| has(name, *target)))
+    }
+}
+
+pub const SCENARIOS: [Scenario; 21] = [
     Scenario {
         name: "put",
         kernels: &["symmem_copy_vector", "symmem_wait"],
@@ -134,6 +147,11 @@ pub const SCENARIOS: [Scenario; 20] = [
         name: "reduced product",
         kernels: &sums::KERNELS,
         run: sums::sums,
+    },
+    Scenario {
+        name: "gathered product of 8-bit floats",
+        kernels: &product::KERNELS_OF_F8,
+        run: product::product_of_f8,
     },
 ];
 

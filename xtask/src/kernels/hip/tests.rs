@@ -281,6 +281,9 @@ fn matrix_instructions_have_the_full_rate_of_each_target() {
         const MatrixFragment fragment = load_fragment<ElementType::f16, Place>(shared);
         matrix_multiply_add<ElementType::bf16>(part, fragment, fragment, 0);
         matrix_multiply_add<ElementType::f16>(part, fragment, fragment, 0);
+#if SYMMEM_HAS_MATRIX_F8
+        matrix_multiply_add<ElementType::f8_e4m3>(part, fragment, fragment, 0);
+#endif
         store(pointer<Vector16>(matrices.destination) + thread_index(), __builtin_bit_cast(Vector16, part));
     }";
     std::fs::write(&path, format!("{HEADERS}{source}")).unwrap();
@@ -300,10 +303,14 @@ fn matrix_instructions_have_the_full_rate_of_each_target() {
                 .arg(&object),
         )
         .unwrap();
-        for kind in ["bf16", "f16"] {
+        let mut kinds = vec!["bf16", "f16"];
+        kinds.extend((target != "gfx90a").then_some("f8_e4m3"));
+        for kind in kinds {
+            let instruction = lint::matrix_instruction(target, &format!("_{kind}_"));
+            let named = if kind == "f8_e4m3" { "fp8_fp8" } else { kind };
             let found = text
                 .lines()
-                .any(|line| line.contains(lint::matrix_instruction(target)) && line.contains(kind));
+                .any(|line| line.contains(instruction) && line.contains(named));
             assert!(found, "{target}: {kind}");
         }
     }
@@ -320,8 +327,7 @@ fn the_crates_entries_are_what_the_code_objects_have() {
                 .map(|kernel| (kernel.name.as_str(), kernel.kernarg_bytes, kernel.threads))
                 .collect();
             let mut expected: Vec<_> = module
-                .entries
-                .iter()
+                .entries_of(target)
                 .map(|entry| {
                     (
                         entry.name,

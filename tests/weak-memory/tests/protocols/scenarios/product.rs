@@ -2,7 +2,7 @@
 
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
-use super::element::{BF16, Element, F16};
+use super::element::{BF16, Element, F8, F16};
 use super::*;
 
 /// A copy, a barrier, and the products of every tile: with B in rows, in columns, and in columns with the other element type.
@@ -28,6 +28,19 @@ pub const KERNELS: [&str; 17] = [
 
 const PRODUCTS: &[&str] = KERNELS.split_at(2).1;
 
+/// The same for 8-bit floats.
+pub const KERNELS_OF_F8: [&str; 7] = [
+    "symmem_copy_vector",
+    "symmem_barrier",
+    "symmem_gathered_gemm_f8_e4m3_columns_64x256",
+    "symmem_gathered_gemm_f8_e4m3_columns_256x64",
+    "symmem_gathered_gemm_f8_e4m3_columns_128x256",
+    "symmem_gathered_gemm_f8_e4m3_columns_256x128",
+    "symmem_gathered_gemm_f8_e4m3_columns_256x256",
+];
+
+const PRODUCTS_OF_F8: &[&str] = KERNELS_OF_F8.split_at(2).1;
+
 /// Returns the bytes of dynamic shared memory of a kernel: none if it is no GEMM.
 pub fn shared_memory(kernel: &str, target: Target) -> usize {
     let has = |tile: &GemmTile| kernel.ends_with(&format!("_{}x{}", tile.rows, tile.columns));
@@ -47,6 +60,10 @@ struct Variant {
     /// Whether blocks divide the tiles among each other.
     divided: bool,
     bias: bool,
+    /// The factor of the products, if there is one.
+    scale: Option<f32>,
+    /// Whether there is a NaN in a line of A, and one in a line of B, where the last stage is not whole.
+    nans: bool,
 }
 
 impl Variant {
@@ -63,6 +80,19 @@ impl Variant {
             push: bit(0),
             divided: bit(4),
             bias: (seed / 7) % 2 == 1,
+            scale: None,
+            nans: false,
+        }
+    }
+
+    fn of_f8(seed: u64) -> Self {
+        Self {
+            kernel: PRODUCTS_OF_F8[(seed % 5) as usize],
+            element: F8,
+            b_in_columns: true,
+            scale: ((seed / 3) % 2 == 1).then_some(-0.5),
+            nans: (seed / 11) % 2 == 1,
+            ..Self::of(seed)
         }
     }
 
@@ -78,12 +108,22 @@ impl Variant {
 }
 
 /// Returns for each product's kernel the first seed that runs it.
-pub fn a_seed_of_each_kernel() -> impl Iterator<Item = u64> {
-    PRODUCTS.iter().map(|kernel| {
+pub fn a_seed_of_each_kernel() -> Vec<u64> {
+    a_seed_of_each(PRODUCTS, Variant::of)
+}
+
+/// The same of 8-bit floats.
+pub fn a_seed_of_each_kernel_of_f8() -> Vec<u64> {
+    a_seed_of_each(PRODUCTS_OF_F8, Variant::of_f8)
+}
+
+fn a_seed_of_each(kernels: &[&str], variant: fn(u64) -> Variant) -> Vec<u64> {
+    let of = |kernel: &&str| {
         let mut seeds = 0..1000;
-        let seed = seeds.find(|seed| Variant::of(*seed).kernel == *kernel);
+        let seed = seeds.find(|seed| variant(*seed).kernel == *kernel);
         seed.expect("the options select every kernel")
-    })
+    };
+    kernels.iter().map(of).collect()
 }
 
 /// A depth of whole stages and eight elements more, in each shard of columns, too.
@@ -94,10 +134,18 @@ const STEPS: usize = K.div_ceil(32);
 /// Multiplies an A that is sharded over both ranks: one block moves A, the others multiply the tiles that have
 /// arrived. It runs twice in the same memory. The seed selects the options.
 pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    multiply(kernels, seed, &Variant::of(seed))
+}
+
+/// The same of 8-bit floats, twice as deep.
+pub fn product_of_f8(kernels: &Kernels, seed: u64) -> Result<(), Error> {
+    multiply(kernels, seed, &Variant::of_f8(seed))
+}
+
+fn multiply(kernels: &Kernels, seed: u64, variant: &Variant) -> Result<(), Error> {
     // Some rows and columns of a tile.
     const M: usize = 10;
-    let variant = Variant::of(seed);
-    let element = &variant.element;
+    let (element, output) = (&variant.element, &variant.element.output());
     // Lines of B that lie across the depth are aligned for loads of 16 bytes, or of 8.
     let n = if seed & 8 == 0 { 24 } else { 20 };
     let (rows, columns) = if variant.by_columns {
@@ -112,12 +160,15 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     let gathered = world.each("gathered", (M * K * 2) as u64, false);
     let arrivals = world.signals.iter().map(|own| own + EPOCH + STRIDE);
     let arrivals: Vec<u64> = arrivals.collect();
-    let right = element.numbers(K * n, 5);
+    let mut right = element.numbers(K * n, 5);
+    if variant.nans {
+        right[2 * (2 * K - 1)] = 0x7f;
+    }
     let b = world.each("right", right.len() as u64, false);
     for base in &b {
         world.machine.memory().write(*base, &right);
     }
-    let bias_bytes = element.numbers(n, 3);
+    let bias_bytes = output.numbers(n, 3);
     let bias = world.each("bias", bias_bytes.len() as u64, false);
     for base in &bias {
         world.machine.memory().write(*base, &bias_bytes);
@@ -132,14 +183,15 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     for base in &partials {
         world.machine.memory().write(*base, &[0; STRIDE as usize]);
     }
+    let scale = world.each("scale", 4, false);
+    for base in &scale {
+        let number = variant.scale.unwrap_or(f32::NAN);
+        world.machine.memory().write(*base, &number.to_le_bytes());
+    }
     let b_stride = if variant.b_in_columns { K } else { n };
-    let right = |deep: usize, column: usize| {
-        let place = if variant.b_in_columns {
-            column * K + deep
-        } else {
-            deep * n + column
-        };
-        element.at(&right, place)
+    let place_of_right = |deep: usize, column: usize| match variant.b_in_columns {
+        true => column * K + deep,
+        false => deep * n + column,
     };
     let mut expected = Vec::new();
     for round in 0..2 {
@@ -150,7 +202,10 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
             false,
         );
         let c = world.each(&format!("product {round}"), (M * n * 2) as u64, false);
-        let left = element.numbers(M * K, round);
+        let mut left = element.numbers(M * K, round);
+        if variant.nans {
+            left[2 * (3 * K + 17) + 1] = 0xff;
+        }
         for (rank, base) in fresh.iter().enumerate() {
             let corner = if variant.by_columns {
                 columns
@@ -164,14 +219,17 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
         let mut result = Vec::new();
         for at in 0..M * n {
             let (row, column) = (at / n, at % n);
-            let products =
-                (0..K).map(|deep| element.at(&left, row * K + deep) * right(deep, column));
+            let products = (0..K).map(|deep| {
+                let right = (&right[..], place_of_right(deep, column));
+                element.product((&left, row * K + deep), right)
+            });
             let bias = if variant.bias {
-                element.at(&bias_bytes, column)
+                output.at(&bias_bytes, column)
             } else {
                 0.0
             };
-            result.extend((element.narrow)(bias + products.sum::<f32>()));
+            let product = products.sum::<f32>() * variant.scale.unwrap_or(1.0);
+            result.extend((output.narrow)(product + bias));
         }
         for rank in 0..RANKS {
             world.copy(
@@ -209,7 +267,8 @@ pub fn product(kernels: &Kernels, seed: u64) -> Result<(), Error> {
                 ])
                 .words(&[1, 0, 0])
                 .longs(&[partials[rank], 0])
-                .words(&[quota, 0]);
+                .words(&[quota, 0])
+                .longs(&[variant.scale.map_or(0, |_| scale[rank])]);
             world.launch(
                 rank,
                 variant.kernel,

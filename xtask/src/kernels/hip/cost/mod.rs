@@ -114,13 +114,19 @@ const SHOWN: [&str; 9] = [
     "symmem_reduce_packets_f32",
 ];
 
+/// How the names of the GEMM kernels begin that stand for all.
+const PRODUCTS: [&str; 3] = [
+    "symmem_gathered_gemm_f16_",
+    "symmem_gathered_gemm_f8_",
+    "symmem_reduced_gemm_f16_",
+];
+
 fn is_wanted(kernel: &str, prefix: Option<&str>) -> bool {
     match prefix {
         Some(prefix) => kernel.starts_with(prefix),
         // Kernels for bf16 differ from these in the type of their matrix instructions.
         None => {
-            let mut products =
-                ["symmem_gathered_gemm_f16_", "symmem_reduced_gemm_f16_"].into_iter();
+            let mut products = PRODUCTS.into_iter();
             SHOWN.contains(&kernel) || products.any(|family| kernel.starts_with(family))
         }
     }

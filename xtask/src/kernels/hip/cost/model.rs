@@ -83,11 +83,18 @@ pub fn costs(analyzer: &Analyzer, subject: &Subject<'_>) -> Result<Vec<Cost>> {
     let analysis = analyzer.analyze(device.target, path())?;
     let steps_with = |counts: Option<&SharedClocks>| -> Vec<Step> {
         let both = path().zip(&analysis.instructions);
-        both.map(|(instruction, scheduled)| {
-            let counted = counts.and_then(|counts| counts.get(&(instruction.address - start)));
-            Step::of(device, instruction, scheduled, counted.copied())
-        })
-        .collect()
+        let followed = found.path.iter().zip(found.path.iter().cycle().skip(1));
+        both.zip(followed)
+            .map(|((instruction, scheduled), (at, then))| {
+                let counted = counts.and_then(|counts| counts.get(&(instruction.address - start)));
+                let mut step = Step::of(device, instruction, scheduled, counted.copied());
+                if step.unit == Unit::Branch && at + 1 == *then {
+                    // Not taken.
+                    step.clocks = PASS;
+                }
+                step
+            })
+            .collect()
     };
     let steps = steps_with(subject.shared);
     let of_shared = |steps: &[Step]| -> u64 {

@@ -203,6 +203,10 @@ fn catches_products_without_matrix_instructions() {
     let twice = "v_mfma_f32_16x16x32_f16 v[62:65], v[128:131], v[132:135], v[62:65]";
     assert_eq!(complaints_on("gfx950", product, twice, again), [""; 0]);
     assert_eq!(complaints("symmem_move", "s_nop 0", again), [""; 0]);
+    let of_f8 = "symmem_gathered_gemm_f8_e4m3_columns_256x256";
+    let on_f8 = "v_mfma_f32_16x16x32_fp8_fp8 v[62:65], v[128:129], v[132:133], v[62:65]";
+    assert_eq!(complaints(of_f8, on_f8, again), [""; 0]);
+    one(complaints(of_f8, matrix, again), "no loop");
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn waits(name: &str, code: &[&str]) -> Vec<usize> {
         function: &functions[0],
         successors: functions[0].successors(),
         single_cache_bits: false,
-        matrix_instruction: matrix_instruction("gfx942"),
+        matrix_instruction: matrix_instruction("gfx942", name),
     };
     let waits = code.sends();
     waits.into_iter().map(|(index, _)| index).collect()
