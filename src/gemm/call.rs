@@ -132,25 +132,32 @@ impl<'a, T: GemmElement> Call<'a, T> {
         /// Bytes at whose multiples cuBLASLt takes 8-bit floats.
         const OF_F8: u64 = 16;
         let (operation, rank) = (self.operation, self.operation.problem.rank);
-        let is_kernel = matches!(
-            operation.problem.algorithm,
-            GemmAlgorithm::Pull | GemmAlgorithm::Push
-        );
+        let by_kernel = operation.problem.world > 1
+            && matches!(
+                operation.problem.algorithm,
+                GemmAlgorithm::Pull | GemmAlgorithm::Push
+            );
         let selector = &self.queue.world().collectives.selector;
-        let (needs, alignment) = match is_kernel && operation.problem.world > 1 {
+        let (needs, alignment) = match by_kernel {
             true => ("the fused kernel", operation.limits.alignment.into()),
             false if operation.layout().takes_scale() && selector.has_grids() => {
                 ("the GEMM library", OF_F8)
             }
             false => return Ok(()),
         };
-        let c = (!is_kernel).then(|| ("C", self.operands.c.start()));
+        let Operands { b, c, bias, .. } = self.operands;
         let loaded = [
             ("the shard of A", self.a.start(rank)),
             ("the gathered A", self.gathered.start(rank)),
-            ("B", self.operands.b.start()),
+            ("B", b.start()),
         ];
-        for (what, address) in loaded.into_iter().chain(c) {
+        let of_output = [
+            ("C", Some(c.start())),
+            ("the bias", bias.as_ref().map(|bias| bias.start())),
+        ];
+        let of_output = of_output.into_iter().filter(|_| !by_kernel);
+        let of_output = of_output.filter_map(|(what, start)| Some((what, start?)));
+        for (what, address) in loaded.into_iter().chain(of_output) {
             if alignment > 1 && !address.is_multiple_of(alignment) {
                 let message = format!(
                     "{what} starts at {address:#x}; {needs} needs it at a multiple of {alignment} bytes"

@@ -18,9 +18,10 @@ use std::sync::Arc;
 /// `f32` is multiplied by cuBLASLt or hipBLASLt only, and not before a reduction: no fused kernel of a GPU takes it.
 ///
 /// [`F8E4M3`] is not multiplied before a reduction either, and on GPUs only with a `B` stored by columns, which is how their
-/// matrix instructions read it. Fused kernels for it are those for gfx942 and gfx950, for an even `k`, even strides and, if `A`
-/// is sharded by columns, an even number of them in a shard; cuBLASLt and hipBLASLt want multiples of 16. On every device the
-/// bits are OCP E4M3, which gfx942's instructions do not know: its kernel converts them.
+/// matrix instructions read it. cuBLASLt and hipBLASLt want sizes and strides that are multiples of 16, and matrices at multiples of
+/// 16 bytes. gfx942 and gfx950 also have fused kernels for it, where there are at least two ranks: for an even `k`, even strides
+/// and addresses, and, if `A` is sharded by columns, an even number of them in a shard. On every device the bits are OCP E4M3,
+/// which gfx942's instructions do not know: its kernel converts them.
 pub trait GemmElement: Reducible + sealed::Sealed {
     /// Element type of `C` and of the bias: `half::bf16` for [`F8E4M3`], otherwise the type itself.
     type Output: GemmElement<Output = Self::Output>;

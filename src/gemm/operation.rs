@@ -1,7 +1,7 @@
 //! The operation, and its making together with all ranks.
 
 use crate::backend::abi::*;
-use crate::backend::{Backend, CallResult, Gemm, read_text};
+use crate::backend::{Backend, CallResult, Failure, Gemm, read_text};
 use crate::base::error::{Error, Result};
 use crate::base::gemm_names::{GemmAlgorithm, GemmTile, GemmTransport};
 use crate::base::gemm_row::GemmRow;
@@ -30,6 +30,10 @@ use std::time::Instant;
 
 /// Least bytes of a chunk that a block of the fused kernel for small M stores: a vector of each thread.
 const AT_ONCE_CHUNK: u64 = 4 << 10;
+
+/// C's stride is a multiple of this where a GPU's GEMM library multiplies 8-bit floats: every row is then at a multiple of 16
+/// bytes, which cuBLASLt needs.
+const C_STRIDE_OF_F8: u64 = 8;
 
 /// The GEMM library: name with version, and file.
 type Library = (String, String);
@@ -133,8 +137,18 @@ impl Communicator {
 }
 
 /// Checks that the GEMM library multiplies a shape, by preparing it.
+///
+/// # Errors
+/// A lost context. Any other failure is `UNSUPPORTED` and keeps its text: versions that do not know an element type say so in
+/// different ways.
 fn check_prepared(backend: &Backend, layout: &GemmLayout) -> CallResult<()> {
-    let prepared = backend.gemm_prepare(layout)?;
+    let prepared = backend.gemm_prepare(layout).map_err(|failure| Failure {
+        status: match failure.status {
+            Status::CONTEXT_LOST => Status::CONTEXT_LOST,
+            _ => Status::UNSUPPORTED,
+        },
+        ..failure
+    })?;
     // SAFETY: it was just prepared, and nothing was enqueued.
     unsafe { backend.gemm_release(prepared) }
 }
@@ -247,13 +261,21 @@ impl Preparation<'_> {
         // A backend without the kernel, or older than it, has no limits.
         let mut limits = limits.ok().flatten().unwrap_or_default();
         let has_kernel = limits.blocks > 0;
-        if shared.collectives.selector.has_grids() {
+        let has_grids = shared.collectives.selector.has_grids();
+        if has_grids {
             limits = share(shared.collectives.selector.residency(), limits);
         }
         let mut shards = true;
         let library = backend.gemm_library().and_then(|library| {
             // The libraries take 8-bit floats of some devices, sizes and orders only; so ask.
             if element == ElementType::F8E4M3 {
+                if has_grids && !whole.c_stride.is_multiple_of(C_STRIDE_OF_F8) {
+                    let message = format!(
+                        "C's stride is {}; of 8-bit floats the GEMM library needs a multiple of {C_STRIDE_OF_F8}",
+                        whole.c_stride
+                    );
+                    return Err(Failure::new(Status::UNSUPPORTED, NAME, message));
+                }
                 check_prepared(backend, &whole)?;
                 shards = self.takes_shards(&division)?;
             }

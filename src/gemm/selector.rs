@@ -100,13 +100,13 @@ pub(super) fn choose(
     let unsupported = |what: &str| Err(Refusal::Unsupported(what.into()));
     if !support.library && (world == 1 || matches!(algorithm, A::Baseline | A::Pipeline)) {
         return unsupported(
-            "no GEMM library (cuBLASLt or hipBLASLt) was found that multiplies this, and no kernel does this without \
-             one; see `symmem info`",
+            "no GEMM library (cuBLASLt or hipBLASLt) was found that multiplies these matrices, and this way needs one; \
+             see `symmem info`",
         );
     }
     if !support.shards && algorithm == A::Pipeline {
         return unsupported(
-            "the GEMM library does not multiply shards of so many rows; use `Baseline`",
+            "the GEMM library has no algorithm for the rows of a shard alone; use `Baseline`",
         );
     }
     let kernel = |mode: GatherMode, transport| {
@@ -208,6 +208,12 @@ fn automatic(
     let one_peer = world == 2;
     if by_columns && one_peer && shape.m >= MANY_ROWS_OF_COLUMNS && support.has(GatherMode::PULL) {
         return A::Pull;
+    }
+    // Without a library only the kernels are left.
+    match support.library {
+        false if support.has(GatherMode::PUSH) => return A::Push,
+        false if support.has(GatherMode::PULL) => return A::Pull,
+        _ => {}
     }
     if support.has(GatherMode::WAIT) && !whole {
         A::Push
@@ -330,6 +336,17 @@ mod tests {
             ..ALL
         };
         assert_eq!(auto(small, &bare), Ok((A::Pull, T::Kernel)));
+        // AMD's kernels, and a library that refuses the matrices.
+        let modes = GatherMode::PULL.bit() | GatherMode::PUSH.bit();
+        let moved_by_kernels = DeviceSupport {
+            limits: GatheredLimits {
+                modes,
+                ..ALL.limits
+            },
+            ..bare
+        };
+        assert_eq!(auto(small, &moved_by_kernels), Ok((A::Pull, T::Kernel)));
+        assert_eq!(auto(large, &moved_by_kernels), Ok((A::Push, T::Kernel)));
     }
 
     #[test]

@@ -291,11 +291,12 @@ impl GemmCheck<'_> {
         let (left_wide, right_wide, bias) = (wide(left), wide(right), wide(bias));
         let scale = memory.scale.as_ref().map_or(1.0, |_| f64::from(SCALE));
         let mut loss = (case.k as f64).sqrt() * (-22f64).exp2();
-        if self.communicator.capabilities().flags & CAPABILITY_LAUNCH != 0 {
+        let mut steps = memory.operation.steps().iter();
+        let by_library = steps.any(|step| matches!(step, GemmStep::Multiply { .. }));
+        if by_library && self.communicator.capabilities().flags & CAPABILITY_LAUNCH != 0 {
             loss = loss.max(T::LEAST_LOSS);
         }
-        let mut steps = memory.operation.steps().iter();
-        let twice = case.bias && steps.any(|step| matches!(step, GemmStep::Multiply { .. }));
+        let twice = case.bias && by_library;
         for (row, a) in left_wide.chunks(case.k).enumerate() {
             let mut exact = vec![0.0; case.n];
             if case.bias {

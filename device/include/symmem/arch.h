@@ -137,8 +137,10 @@
 //                               of b, in matrix_steps<type> steps that may go in any order
 //
 //   converts<type>              whether matrix instructions have the type in another encoding. If so:
-//   Conversion                  converts a word but for NaN, of which `nans` remembers whether there was one: end(begin(word), nans)
-//   has_nans(nans), with_nans(word)   whether any of the warp's threads has seen one; replaces it
+//   Conversion                  end(begin(word), nans) returns a word of four elements in that encoding, but for NaN; in `nans`,
+//                               which begins as 0, it marks what is NaN
+//   has_nans(nans)              whether any thread of the warp has marked a NaN
+//   with_nans(word)             returns a converted word with its NaN in that encoding, too
 //
 // Matrices of f8_e4m3, if SYMMEM_HAS_MATRIX_F8 is 1: the same functions, whose elements are pairs
 //   matrix_f8_unit              the factor by which their products are too small

@@ -3,15 +3,14 @@
 //
 //   begin(steps)       fills the first stage, and begins with the next
 //   part(row, at)      does a part of the work beside the products of stage `at`, behind those of a row of squares
+//   finish()           the next stage is complete for this thread
+//   end()              nothing is in flight that would change shared memory
 //
 // A feed that `works_beside` has two others in place of `part`. Their constants are template arguments, without which the compiler
 // would not keep everything in registers:
 //
-//   beside<row, number>()   does a part of the work behind each matrix instruction of a row of squares
+//   beside<row, number>()   does a part of the work behind each of a row's `turns_of_row` matrix instructions
 //   behind<row>(at)    does a part behind the row
-//
-//   finish()           the next stage is complete for this thread
-//   end()              nothing is in flight that would change shared memory
 //
 // A block barrier follows `begin`, `finish` and `end`. The last steps load a stage again that nobody multiplies, which
 // costs less than a second loop.
@@ -93,6 +92,7 @@ class ConvertingFeed {
  public:
   static constexpr uint32 sets = 1;
   static constexpr bool works_beside = true;
+  static constexpr uint32 turns_of_row = 8;
 
   static SYMMEM_DEVICE bool takes(const GemmLines& a, const GemmLines& b) { return LoadsA::takes(a) && LoadsB::takes(b); }
 
@@ -151,7 +151,7 @@ class ConvertingFeed {
   using Stages = GemmStages<rows, columns>;
   static constexpr uint32 pieces = LoadsA::loads + LoadsB::loads;
   static constexpr uint32 halves_of_piece = 2 * 4;  // of its words
-  static constexpr uint32 turns_of_row = 8;         // matrix instructions of a row of squares
+  static_assert(LoadsA::words_of_piece == 4 && LoadsB::words_of_piece == 4, "pieces of 16 bytes");
 
   // Returns the first piece, of A's and then B's, that is stored behind a row.
   static SYMMEM_DEVICE constexpr uint32 first_piece(uint32 row) { return pieces * row / parts; }

@@ -178,9 +178,9 @@ class AlongDepth {
  private:
   using Piece = typename GemmPiece<count * gemm_units >= gemm_threads>::Type;
   static constexpr uint32 pieces = gemm_depth * gemm_element_bytes / sizeof(Piece);  // of a line
-  static constexpr uint32 words_of_piece = sizeof(Piece) / sizeof(uint32);
 
  public:
+  static constexpr uint32 words_of_piece = sizeof(Piece) / sizeof(uint32);
   static constexpr uint32 loads = count * pieces / gemm_threads;  // of a thread, for a stage
 
  private:

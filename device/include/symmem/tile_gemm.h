@@ -380,6 +380,7 @@ class TileProduct {
   // Multiplies all rows but two from `row` on, with a part of the feed's work behind each instruction.
   template <uint32 row>
   SYMMEM_DEVICE void multiply_rows_beside(Feed& feed, uint32 at) {
+    static_assert(Feed::turns_of_row == arch::matrix_steps<type> * gemm_across, "a turn behind each matrix instruction");
     if constexpr (row + 2 < down) {
       load_a(at, row + 2, row + 2);
       multiply_row_beside<row, 0>(feed);
@@ -391,7 +392,7 @@ class TileProduct {
 
   template <uint32 row, uint32 number>
   SYMMEM_DEVICE void multiply_row_beside(Feed& feed) {
-    if constexpr (number < arch::matrix_steps<type> * gemm_across) {
+    if constexpr (number < Feed::turns_of_row) {
       multiply(row, number % gemm_across, number / gemm_across);
       feed.template beside<row, number>();
       arch::keep_order();

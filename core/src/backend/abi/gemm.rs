@@ -61,7 +61,7 @@ pub const AT_ONCE_CHUNKS: u32 = 64;
 /// A GEMM: `C[m, n] = A[m, k] · B[k, n]`, times a scale if there is one, plus `bias[n]` in each row if there is a bias, plus
 /// `addend[m, n]` if there is an addend.
 ///
-/// Sums are in f32 and rounded once. `A` and `C` are row-major.
+/// Sums are in f32 and rounded once (of 8-bit floats, a GPU's GEMM library may sum to fewer bits). `A` and `C` are row-major.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GemmLayout {

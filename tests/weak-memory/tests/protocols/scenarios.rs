@@ -35,6 +35,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Whether it has a GEMM, which takes as long as several others.
+    pub fn is_gemm(&self) -> bool {
+        let mut kernels = self.kernels.iter();
+        kernels.any(|kernel| kernel.contains("_gemm_"))
+    }
+
     /// Returns the targets that have all its kernels.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
         let has = |name: &str, target: Target| {

@@ -517,15 +517,17 @@ fn barrier_of_many(kernels: &Kernels, seed: u64) -> Result<(), Error> {
     world.run(&expected)
 }
 
-/// Runs two schedules of each purpose for each scenario and target, or one where a commit draws its part.
+/// Runs two schedules of each purpose for each scenario and target, or one where a commit draws its part; of a GEMM, a third of
+/// those that a commit draws.
 fn for_all(how: &str, run: impl Fn(&Scenario, &Kernels, u64) -> Result<(), Error>) {
     if !crate::installed() {
         return;
     }
     for scenario in super::SCENARIOS.iter().chain(&SCENARIOS) {
-        for target in Target::ALL {
+        let parts = if scenario.is_gemm() { 6 } else { 2 };
+        for target in scenario.targets() {
             let kernels = Kernels::load(scenario, target).unwrap();
-            for seed in crate::amount::drawn(6, 2) {
+            for seed in crate::amount::drawn(6, parts) {
                 if let Err(error) = run(scenario, &kernels, seed) {
                     panic!(
                         "{} on {}, {how}, seed {seed}: {error}",

@@ -62,7 +62,7 @@ struct Variant {
     bias: bool,
     /// The factor of the products, if there is one.
     scale: Option<f32>,
-    /// Whether there is a NaN in a line of A, and one in a line of B, where the last stage is not whole.
+    /// Whether there are NaN in two lines of A and two of B: in the first stage, in the third, and where the last is not whole.
     nans: bool,
 }
 
@@ -107,21 +107,24 @@ impl Variant {
     }
 }
 
-/// Returns for each product's kernel the first seed that runs it.
-pub fn a_seed_of_each_kernel() -> Vec<u64> {
+/// Returns each product's kernel and the first seed that runs it.
+pub fn a_seed_of_each_kernel() -> Vec<(&'static str, u64)> {
     a_seed_of_each(PRODUCTS, Variant::of)
 }
 
 /// The same of 8-bit floats.
-pub fn a_seed_of_each_kernel_of_f8() -> Vec<u64> {
+pub fn a_seed_of_each_kernel_of_f8() -> Vec<(&'static str, u64)> {
     a_seed_of_each(PRODUCTS_OF_F8, Variant::of_f8)
 }
 
-fn a_seed_of_each(kernels: &[&str], variant: fn(u64) -> Variant) -> Vec<u64> {
-    let of = |kernel: &&str| {
+fn a_seed_of_each(
+    kernels: &[&'static str],
+    variant: fn(u64) -> Variant,
+) -> Vec<(&'static str, u64)> {
+    let of = |kernel: &&'static str| {
         let mut seeds = 0..1000;
         let seed = seeds.find(|seed| variant(*seed).kernel == *kernel);
-        seed.expect("the options select every kernel")
+        (*kernel, seed.expect("the options select every kernel"))
     };
     kernels.iter().map(of).collect()
 }
@@ -163,6 +166,7 @@ fn multiply(kernels: &Kernels, seed: u64, variant: &Variant) -> Result<(), Error
     let mut right = element.numbers(K * n, 5);
     if variant.nans {
         right[2 * (2 * K - 1)] = 0x7f;
+        right[2 * (2 * K + 75)] = 0xff;
     }
     let b = world.each("right", right.len() as u64, false);
     for base in &b {
@@ -205,6 +209,7 @@ fn multiply(kernels: &Kernels, seed: u64, variant: &Variant) -> Result<(), Error
         let mut left = element.numbers(M * K, round);
         if variant.nans {
             left[2 * (3 * K + 17) + 1] = 0xff;
+            left[2 * (5 * K + 70)] = 0x7f;
         }
         for (rank, base) in fresh.iter().enumerate() {
             let corner = if variant.by_columns {
