@@ -625,7 +625,7 @@ fn arguments_that_do_not_fit_are_refused_before_anything_is_enqueued() {
 }
 
 /// Runs `member` as each of two ranks on the host backend that compare their calls.
-fn in_debug_mode(job: &str, member: impl Fn(Communicator) + Sync) {
+fn in_debug_mode(job: &str, member: impl Fn(&Communicator) + Sync) {
     let job = format!("{job}-{}", std::process::id());
     std::thread::scope(|scope| {
         for number in 0..2 {
@@ -634,7 +634,10 @@ fn in_debug_mode(job: &str, member: impl Fn(Communicator) + Sync) {
                 let launch = LaunchEnvironment::local(number, 2, job).unwrap();
                 let mut configuration = Configuration::new(launch);
                 configuration.check_calls = true;
-                member(Communicator::open(&BackendSource::Host, configuration).unwrap());
+                let communicator = Communicator::open(&BackendSource::Host, configuration).unwrap();
+                member(&communicator);
+                // A peer that still compares would hear that this rank has left.
+                communicator.host_barrier().expect("both have compared");
             });
         }
     });
