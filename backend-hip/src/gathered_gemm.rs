@@ -11,7 +11,8 @@ use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS as THREADS, GemmTile, Target};
 
 /// The kernels.
-const NAMES: &Names = &names!("symmem_gathered_gemm", and f8_e4m3);
+const NAMES: &Names = &names!("symmem_gathered_gemm":
+    "f16_rows" "f16_columns" "bf16_rows" "bf16_columns" "f8_e4m3_columns");
 
 /// Not measured. A block has 32 KiB of loads in flight, of which each may take two microseconds from a peer.
 /// The GEMM rate is half of the peak of MI300's matrix cores.

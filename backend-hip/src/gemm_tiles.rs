@@ -42,33 +42,16 @@ pub fn chosen_tile(shape: &GemmLayout, sharding: ShardingCode, shard: u64) -> Ge
 /// of [`GemmTile::ALL`].
 pub type Names = [[&'static str; GemmTile::ALL.len()]];
 
-/// Makes the [`Names`] of a family.
+/// Makes the [`Names`] of a family, of the element types and orders of `B` that it has.
 macro_rules! names {
-    ($family:literal) => {
-        [
-            $crate::gemm_tiles::names!($family, "_f16_rows_"),
-            $crate::gemm_tiles::names!($family, "_f16_columns_"),
-            $crate::gemm_tiles::names!($family, "_bf16_rows_"),
-            $crate::gemm_tiles::names!($family, "_bf16_columns_"),
-        ]
-    };
-    ($family:literal, and f8_e4m3) => {
-        [
-            $crate::gemm_tiles::names!($family, "_f16_rows_"),
-            $crate::gemm_tiles::names!($family, "_f16_columns_"),
-            $crate::gemm_tiles::names!($family, "_bf16_rows_"),
-            $crate::gemm_tiles::names!($family, "_bf16_columns_"),
-            $crate::gemm_tiles::names!($family, "_f8_e4m3_columns_"),
-        ]
-    };
-    ($family:literal, $matrices:literal) => {
-        [
-            concat!($family, $matrices, "256x256"),
-            concat!($family, $matrices, "128x256"),
-            concat!($family, $matrices, "256x128"),
-            concat!($family, $matrices, "64x256"),
-            concat!($family, $matrices, "256x64"),
-        ]
+    ($family:literal: $($matrices:literal)*) => {
+        [$([
+            concat!($family, "_", $matrices, "_256x256"),
+            concat!($family, "_", $matrices, "_128x256"),
+            concat!($family, "_", $matrices, "_256x128"),
+            concat!($family, "_", $matrices, "_64x256"),
+            concat!($family, "_", $matrices, "_256x64"),
+        ]),*]
     };
 }
 pub(crate) use names;

@@ -12,7 +12,8 @@ use symmem_gpu::{Gpu, Grid};
 use symmem_kernels_hip::{GEMM_THREADS, GemmTile, Target};
 
 /// The kernels.
-const NAMES: &Names = &names!("symmem_reduced_gemm");
+const NAMES: &Names = &names!("symmem_reduced_gemm":
+    "f16_rows" "f16_columns" "bf16_rows" "bf16_columns");
 
 /// Sizes of a member's memory for a shape, as `symmem/tile_reduce.h` and `symmem/reduced_gemm.h` divide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -226,31 +226,16 @@ impl GemmTile {
 /// Threads of a block of the `gathered_gemm` and `reduced_gemm` kernels.
 pub const GEMM_THREADS: u32 = 512;
 
+/// The kernels of a family with each tile, for the targets that have those matrices.
 macro_rules! each_tile {
-    ($family:literal, $bytes:expr) => {
-        each_tile!($family, $bytes, "f16_rows" "f16_columns" "bf16_rows" "bf16_columns")
-    };
-    ($family:literal, $bytes:expr, and f8_e4m3) => {
-        each_tile!($family, $bytes, "f16_rows" "f16_columns" "bf16_rows" "bf16_columns";
-            "f8_e4m3_columns" &Target::WITH_MATRICES_OF_F8)
-    };
-    ($family:literal, $bytes:expr, $($matrices:literal)* $(; $some:literal $targets:expr)?) => {
-        [
-            $(
-                each_tile!(entry $family, $bytes, $matrices, "256x256"),
-                each_tile!(entry $family, $bytes, $matrices, "128x256"),
-                each_tile!(entry $family, $bytes, $matrices, "256x128"),
-                each_tile!(entry $family, $bytes, $matrices, "64x256"),
-                each_tile!(entry $family, $bytes, $matrices, "256x64"),
-            )*
-            $(
-                each_tile!(entry $family, $bytes, $some, "256x256").only($targets),
-                each_tile!(entry $family, $bytes, $some, "128x256").only($targets),
-                each_tile!(entry $family, $bytes, $some, "256x128").only($targets),
-                each_tile!(entry $family, $bytes, $some, "64x256").only($targets),
-                each_tile!(entry $family, $bytes, $some, "256x64").only($targets),
-            )?
-        ]
+    ($family:literal, $bytes:expr, $($matrices:literal on $targets:expr),*) => {
+        [$(
+            each_tile!(entry $family, $bytes, $matrices, "256x256").only($targets),
+            each_tile!(entry $family, $bytes, $matrices, "128x256").only($targets),
+            each_tile!(entry $family, $bytes, $matrices, "256x128").only($targets),
+            each_tile!(entry $family, $bytes, $matrices, "64x256").only($targets),
+            each_tile!(entry $family, $bytes, $matrices, "256x64").only($targets),
+        )*]
     };
     (entry $family:literal, $bytes:expr, $matrices:literal, $tile:literal) => {
         entry(
@@ -343,11 +328,16 @@ static MODULES: [Module; 11] = [
     ),
     module!(
         "gathered_gemm",
-        each_tile!("symmem_gathered_gemm", GATHERED_GEMM_ARGUMENTS, and f8_e4m3)
+        each_tile!("symmem_gathered_gemm", GATHERED_GEMM_ARGUMENTS,
+            "f16_rows" on &Target::ALL, "f16_columns" on &Target::ALL,
+            "bf16_rows" on &Target::ALL, "bf16_columns" on &Target::ALL,
+            "f8_e4m3_columns" on &Target::WITH_MATRICES_OF_F8)
     ),
     module!(
         "reduced_gemm",
-        each_tile!("symmem_reduced_gemm", REDUCED_GEMM_ARGUMENTS)
+        each_tile!("symmem_reduced_gemm", REDUCED_GEMM_ARGUMENTS,
+            "f16_rows" on &Target::ALL, "f16_columns" on &Target::ALL,
+            "bf16_rows" on &Target::ALL, "bf16_columns" on &Target::ALL)
     ),
 ];
 
