@@ -200,9 +200,11 @@ impl Transfer<'_> {
         }
     }
 
+    /// Has twice the deadline of other waits: a rank that waits in vain for a signal is the one to say so, and not a rank
+    /// that waits for it in the barrier behind, from nearly the same moment.
     fn device_barrier(&self, queue: &Queue) -> Result<()> {
         let channel = self.channel % symmem::BARRIER_CHANNELS;
-        queue.barrier_within(channel, self.context.deadline)
+        queue.barrier_within(channel, 2 * self.context.deadline)
     }
 
     fn synchronize(&self) -> Result<()> {
