@@ -4,7 +4,7 @@ use crate::block::{Access, Space};
 use crate::machine::{Core, Fault, NO_VOTES};
 use crate::memory::{Reach, StoreNumber};
 use crate::operation::{Address, M0, Modifiers, Operation, Update};
-use crate::pending::{Dirtied, Kind, Pending};
+use crate::pending::{Dirtied, Kind, Lanes, Pending};
 use crate::shared::outside;
 use crate::wave::{Late, Registers, Wave};
 use symmem_kernels_hip::Target;
@@ -47,7 +47,7 @@ impl Core {
         address: Address,
         modifiers: Modifiers,
         bytes: usize,
-    ) -> Result<Vec<(usize, u64)>, Fault> {
+    ) -> Result<Lanes, Fault> {
         let first = address.vector;
         let base = match address.base {
             Some(register) => Some(wave.scalar(register, true)?),
@@ -71,7 +71,7 @@ impl Core {
             }
             lanes.push((lane, at));
         }
-        Ok(lanes)
+        Ok(lanes.into())
     }
 
     fn is_uncached(&self, lanes: &[(usize, u64)]) -> bool {
@@ -163,7 +163,7 @@ impl Core {
                     _ => !pending.reach.past_level2,
                 };
                 pending.store = self.record(wave, plain);
-                for (_, address) in &pending.lanes {
+                for (_, address) in pending.lanes.iter() {
                     self.memory.issue(*address, bytes, pending.store);
                 }
                 self.push(wave, pending)?;
@@ -332,7 +332,7 @@ impl Core {
             Kind::Store if !pending.reach.past_level2 || is_gfx90a => Access::Store,
             _ => return Ok(()),
         };
-        for &(lane, address) in &pending.lanes {
+        for &(lane, address) in pending.lanes.iter() {
             let region = self.memory.region(address, 1);
             let may_race = is_gfx90a && region.is_some_and(|region| region.loads_may_race);
             if !may_race {
@@ -427,7 +427,7 @@ impl Core {
             _ => 0..0,
         };
         let mut bytes = [0; 16];
-        for (lane, address) in &pending.lanes {
+        for (lane, address) in pending.lanes.iter() {
             let (stale, stores) = self.memory.load(
                 wave.path,
                 pending.reach,

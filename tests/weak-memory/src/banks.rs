@@ -9,8 +9,9 @@
 //! the groups of those that do not: Primus-Turbo's attention for gfx950 explains its measured conflicts so. That reads of
 //! 16 bytes on CDNA3 have the groups that CDNA4 has for 12 bytes, and the groups of 4 bytes, are assumptions.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use rustc_hash::FxHashSet;
 use symmem_kernels_hip::Target;
 
 /// An instruction that accesses shared memory, by its kernel and its offset.
@@ -45,7 +46,7 @@ pub fn clocks(target: Target, stores: bool, words: usize, lanes: &[(usize, usize
     let banks = if wide { 64 } else { 32 };
     // Lanes of a group: as many as the banks can serve at once.
     let size = (banks / words.max(1)).next_power_of_two().clamp(8, 32);
-    let mut groups: BTreeMap<usize, HashSet<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<usize, FxHashSet<usize>> = BTreeMap::new();
     for &(lane, address) in lanes {
         let group = group_of(lane, size, stores, words);
         let asked = groups.entry(group).or_default();

@@ -8,7 +8,7 @@
 //! bytes. What a wave does in global memory behind a poll is taken to come after all that other waves did before, since a
 //! flag may have told it so: whether it did, the memory's own check of what loads see tells.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Where an access is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Block {
     /// The epoch of the first wait that gave up.
     gave_up: Option<u32>,
     words_of_shared: Vec<Word>,
-    words: HashMap<u64, Word>,
+    words: FxHashMap<u64, Word>,
 }
 
 impl Block {
@@ -61,7 +61,7 @@ impl Block {
             since_barrier: 1,
             since_poll: Vec::new(),
             gave_up: None,
-            words: HashMap::new(),
+            words: FxHashMap::default(),
         }
     }
 

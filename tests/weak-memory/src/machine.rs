@@ -14,10 +14,10 @@
 //! - an access outside all allocations;
 //! - a run that does not end.
 
-use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use symmem_kernels_hip::{Launch, Target};
 
 use crate::Error;
@@ -28,7 +28,7 @@ use crate::operation::Operation;
 use crate::pending::{Dirtied, Kind, Pending};
 use crate::program::Program;
 use crate::random::Random;
-use crate::wave::{Busy, LANES, Registers, State, Wave};
+use crate::wave::{self, Busy, LANES, Registers, State, Wave};
 
 /// What stops a run.
 pub enum Fault {
@@ -118,12 +118,12 @@ pub struct Core {
     pub memory: Memory,
     pub random: Random,
     /// Blocks by rank and number.
-    pub blocks: HashMap<(usize, usize), Block>,
+    pub blocks: FxHashMap<(usize, usize), Block>,
     pub accesses: u64,
     /// Lines in a level 2 cache that no write-back has covered, by the block (its level 1 cache) that stored them.
-    pub dirtied: HashMap<usize, HashMap<u64, Dirtied>>,
+    pub dirtied: FxHashMap<usize, FxHashMap<u64, Dirtied>>,
     /// The lines of each die that earlier grids have left there.
-    pub left: HashMap<usize, Vec<u64>>,
+    pub left: FxHashMap<usize, Vec<u64>>,
     /// Clocks of accesses to shared memory.
     pub shared_accesses: SharedAccesses,
     stores: Vec<Issued>,
@@ -137,10 +137,13 @@ pub struct Core {
 
 /// A store's issue.
 struct Issued {
-    what: String,
+    program: Rc<Program>,
+    instruction: usize,
+    step: u64,
     rank: usize,
     grid: usize,
     block: usize,
+    wave: usize,
     /// The epoch of its block.
     since_barrier: u32,
     /// Whether it is not atomic.
@@ -150,13 +153,15 @@ struct Issued {
 impl Core {
     /// Numbers a store.
     pub fn record(&mut self, wave: &Wave, plain: bool) -> StoreNumber {
-        let step = self.memory.now;
         let block = self.blocks.get(&(wave.rank, wave.block));
         self.stores.push(Issued {
-            what: format!("{} issued in step {step}", place(wave, wave.next - 1)),
+            program: Rc::clone(&wave.program),
+            instruction: wave.next - 1,
+            step: self.memory.now,
             rank: wave.rank,
             grid: self.begun[wave.rank],
             block: wave.block,
+            wave: wave.number,
             since_barrier: block.map_or(0, Block::since_barrier),
             plain,
         });
@@ -164,10 +169,13 @@ impl Core {
     }
 
     pub fn story(&self, store: StoreNumber) -> String {
-        match (store as usize).checked_sub(1) {
-            None => "the host's initial value".to_owned(),
-            Some(index) => format!("store {store} ({})", self.stores[index].what),
-        }
+        let Some(index) = (store as usize).checked_sub(1) else {
+            return "the host's initial value".to_owned();
+        };
+        let issued = &self.stores[index];
+        let who = (issued.rank, issued.block, issued.wave);
+        let place = wave::place(&issued.program, who, issued.instruction);
+        format!("store {store} ({place} issued in step {})", issued.step)
     }
 
     /// Whether a store is not atomic, and neither the end of its grid nor a barrier of its block comes before what a wave
@@ -181,19 +189,6 @@ impl Core {
             && (store.grid != self.begun[wave.rank]
                 || store.block == wave.block && store.since_barrier < since_barrier);
         store.plain && !is_ordered
-    }
-}
-
-/// Describes an instruction: `rank 0 block 1 wave 0 at symmem_signal+0x138: global_store_dword …`.
-fn place(wave: &Wave, instruction: usize) -> String {
-    let (rank, block, number) = (wave.rank, wave.block, wave.number);
-    let kernel = &wave.program.name;
-    match wave.program.instructions.get(instruction) {
-        Some(each) => format!(
-            "rank {rank} block {block} wave {number} at {kernel}+{:#x}: {}",
-            each.offset, each.text
-        ),
-        None => format!("rank {rank} block {block} wave {number} behind {kernel}"),
     }
 }
 
@@ -237,10 +232,10 @@ impl Machine {
             core: Core {
                 memory,
                 random: Random::new(seed),
-                blocks: HashMap::new(),
+                blocks: FxHashMap::default(),
                 accesses: 0,
-                dirtied: HashMap::new(),
-                left: HashMap::new(),
+                dirtied: FxHashMap::default(),
+                left: FxHashMap::default(),
                 shared_accesses: SharedAccesses::new(),
                 stores: Vec::new(),
                 begun: vec![0; ranks],
@@ -650,7 +645,7 @@ impl Machine {
         let Some(instruction) = program.instructions.get(wave.next) else {
             return Err(Error::Violation(format!(
                 "{} runs on",
-                place(wave, wave.next)
+                wave.place(wave.next)
             )));
         };
         if let Operation::Wait { vector, scalar } = instruction.operation {
@@ -687,7 +682,7 @@ impl Machine {
                 if wave.found.is_some() && ACQUIRING.contains(&program.name.as_str()) {
                     return Err(Error::Violation(format!(
                         "{} ends without an invalidation behind an operation on a word",
-                        place(wave, wave.next - 1)
+                        wave.place(wave.next - 1)
                     )));
                 }
                 wave.state = State::Ended;
@@ -748,7 +743,7 @@ impl Machine {
     fn explain(&self, index: usize, fault: &Fault) -> Error {
         let wave = &self.waves[index];
         let step = self.core.memory.now;
-        let here = place(wave, wave.next.saturating_sub(1));
+        let here = wave.place(wave.next.saturating_sub(1));
         Error::Violation(match fault {
             Fault::Busy(registers) => {
                 format!("step {step}: {here}: {registers:?} is used before its load was waited for")
@@ -760,7 +755,7 @@ impl Machine {
                 stale,
             } => format!(
                 "step {step}: {}: lane {lane} loads {} and sees {}, not {}, which is {}",
-                place(wave, *instruction),
+                wave.place(*instruction),
                 self.core.memory.describe(stale.address),
                 self.core.story(stale.seen),
                 self.core.story(stale.newest),
@@ -774,7 +769,7 @@ impl Machine {
             .waves
             .iter()
             .filter(|wave| wave.state != State::Ended)
-            .map(|wave| format!("{:?} {}", wave.state, place(wave, wave.next)))
+            .map(|wave| format!("{:?} {}", wave.state, wave.place(wave.next)))
             .collect();
         Error::Hang {
             steps: MOST_STEPS,

@@ -14,7 +14,7 @@
 //! This is weaker than the hardware, where a write-back covers the whole level 2 and a peer's store invalidates the
 //! owner's lines. Sources: LLVM's "User Guide for AMDGPU Backend", memory models of gfx90a and gfx942.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::random::Random;
 
@@ -74,11 +74,11 @@ pub struct Stale {
 
 #[derive(Default)]
 struct Level2 {
-    lines: HashMap<u64, Cached>,
+    lines: FxHashMap<u64, Cached>,
     /// When the cache was last invalidated.
     since: u64,
     /// When it last wrote each line back or passed a store on: a line fetched later is no older.
-    floors: HashMap<u64, u64>,
+    floors: FxHashMap<u64, u64>,
 }
 
 #[derive(Default)]
@@ -89,21 +89,23 @@ struct Cached {
 
 #[derive(Default)]
 struct Level1 {
-    lines: HashMap<u64, Content>,
+    lines: FxHashMap<u64, Content>,
     since: u64,
     /// Lines that the block has stored to, or an earlier grid: it sees these stores.
-    touched: HashSet<u64>,
+    touched: FxHashSet<u64>,
 }
 
 /// All memory of all ranks.
 pub struct Memory {
     regions: Vec<Region>,
     /// The versions of each line in memory, each with the time from which it holds.
-    lines: HashMap<u64, Vec<(u64, Content)>>,
+    lines: FxHashMap<u64, Vec<(u64, Content)>>,
     /// The newest store issued to each byte.
-    newest: HashMap<u64, [StoreNumber; LINE as usize]>,
+    newest: FxHashMap<u64, [StoreNumber; LINE as usize]>,
     dies: Vec<Level2>,
     level1: Vec<Level1>,
+    /// The line that the last load found which bypassed the level 1 cache.
+    past_level1: Content,
     /// The current time in steps.
     pub now: u64,
     /// Percentage of fetched lines that are old if old versions are allowed.
@@ -127,10 +129,11 @@ impl Memory {
     pub fn new(dies: usize) -> Self {
         Self {
             regions: Vec::new(),
-            lines: HashMap::new(),
-            newest: HashMap::new(),
+            lines: FxHashMap::default(),
+            newest: FxHashMap::default(),
             dies: (0..dies).map(|_| Level2::default()).collect(),
             level1: Vec::new(),
+            past_level1: EMPTY,
             now: 1,
             staleness: 50,
         }
@@ -271,7 +274,7 @@ impl Memory {
     pub fn add_level1(&mut self, die: usize) -> usize {
         self.level1.push(Level1 {
             since: self.now,
-            lines: HashMap::new(),
+            lines: FxHashMap::default(),
             // What earlier grids have stored is in the level 2 cache, and may not be in memory.
             touched: self.dirty_lines(die).into_iter().collect(),
         });
@@ -341,16 +344,13 @@ impl Memory {
         let mut stale = None;
         let mut stores = [0; 16];
         for (line, first, offset, length) in parts(address, bytes.len()) {
-            let content = self.line(path, reach, line, random);
-            bytes[offset..offset + length].copy_from_slice(&content.bytes[first..first + length]);
-            stores[offset..offset + length].copy_from_slice(&content.stores[first..first + length]);
-            let newest = self
-                .newest
-                .get(&line)
-                .copied()
-                .unwrap_or([0; LINE as usize]);
             let range = first..first + length;
-            let pairs = content.stores[range.clone()].iter().zip(&newest[range]);
+            let content = self.line(path, reach, line, random);
+            bytes[offset..offset + length].copy_from_slice(&content.bytes[range.clone()]);
+            stores[offset..offset + length].copy_from_slice(&content.stores[range.clone()]);
+            let newest = self.newest.get(&line).unwrap_or(&EMPTY.stores);
+            let seen = &stores[offset..offset + length];
+            let pairs = seen.iter().zip(&newest[range]);
             if let Some((byte, (seen, newest))) =
                 pairs.enumerate().find(|(_, (seen, newest))| seen != newest)
                 && stale.is_none()
@@ -366,22 +366,22 @@ impl Memory {
     }
 
     /// Returns a line as a load sees it.
-    fn line(&mut self, path: Path, reach: Reach, line: u64, random: &mut Random) -> Content {
+    fn line(&mut self, path: Path, reach: Reach, line: u64, random: &mut Random) -> &Content {
         if reach.past_level1 {
-            return self.line_of_level2(path.die, reach, line, random);
-        }
-        if let Some(content) = self.level1[path.level1].lines.get(&line) {
-            return *content;
+            self.past_level1 = self.line_of_level2(path.die, reach, line, random);
+            return &self.past_level1;
         }
         let level1 = &self.level1[path.level1];
-        let old = !level1.touched.contains(&line) && random.below(100) < self.staleness;
-        let content = if old {
+        let is_cached = level1.lines.contains_key(&line);
+        let fetched = if is_cached {
+            EMPTY
+        } else if !level1.touched.contains(&line) && random.below(100) < self.staleness {
             self.version(line, level1.since, random)
         } else {
             self.line_of_level2(path.die, reach, line, random)
         };
-        self.level1[path.level1].lines.insert(line, content);
-        content
+        let lines = &mut self.level1[path.level1].lines;
+        lines.entry(line).or_insert(fetched)
     }
 
     fn line_of_level2(
@@ -393,20 +393,22 @@ impl Memory {
     ) -> Content {
         let level2 = &self.dies[die];
         let cached = level2.lines.get(&line);
-        let clean = cached.and_then(|cached| cached.clean);
-        let dirty = cached.and_then(|cached| cached.dirty);
+        let clean = cached.and_then(|cached| cached.clean.as_ref());
+        let is_cached = reach.past_level2 || clean.is_some();
         let mut content = if reach.past_level2 {
             *self.latest(line)
         } else if let Some(clean) = clean {
-            clean
+            *clean
         } else {
             let floor = level2.floors.get(&line).copied().unwrap_or(0);
-            let content = self.version(line, level2.since.max(floor), random);
-            self.dies[die].lines.entry(line).or_default().clean = Some(content);
-            content
+            self.version(line, level2.since.max(floor), random)
         };
-        if let Some((stored, dirty)) = dirty {
-            merge(&mut content, &stored, dirty);
+        let fetched = content;
+        if let Some((stored, dirty)) = cached.and_then(|cached| cached.dirty.as_ref()) {
+            merge(&mut content, stored, *dirty);
+        }
+        if !is_cached {
+            self.dies[die].lines.entry(line).or_default().clean = Some(fetched);
         }
         content
     }

@@ -1,5 +1,7 @@
 //! Accesses that are issued and not complete, and which of them must stay in order.
 
+use std::ops::Deref;
+
 use crate::memory::{Reach, StoreNumber};
 use crate::operation::Update;
 use crate::wave::Registers;
@@ -13,13 +15,39 @@ pub enum Kind {
     WriteBack { system: bool },
 }
 
+/// The lanes of an access with their addresses, which it derefs to.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    each: Vec<(usize, u64)>,
+    /// The lowest address, and the highest one.
+    ends: (u64, u64),
+}
+
+impl From<Vec<(usize, u64)>> for Lanes {
+    fn from(each: Vec<(usize, u64)>) -> Self {
+        let addresses = || each.iter().map(|(_, address)| *address);
+        let ends = addresses().min().zip(addresses().max());
+        Self {
+            ends: ends.unwrap_or_default(),
+            each,
+        }
+    }
+}
+
+impl Deref for Lanes {
+    type Target = [(usize, u64)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.each
+    }
+}
+
 /// An access to global memory that is not complete.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub kind: Kind,
     pub reach: Reach,
-    /// Each lane and its address.
-    pub lanes: Vec<(usize, u64)>,
+    pub lanes: Lanes,
     /// Bytes per lane.
     pub bytes: usize,
     pub data: Vec<u8>,
@@ -45,7 +73,7 @@ impl Default for Pending {
                 past_level1: false,
                 past_level2: false,
             },
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
             bytes: 0,
             data: Vec::new(),
             registers: None,
@@ -93,8 +121,11 @@ impl Pending {
 
     /// Splits a store in two: this one keeps the first lanes, the other one has the rest.
     pub fn split(&mut self, lanes: usize) -> Self {
+        let mut first = std::mem::take(&mut self.lanes.each);
+        let rest = first.split_off(lanes);
+        self.lanes = first.into();
         Self {
-            lanes: self.lanes.split_off(lanes),
+            lanes: rest.into(),
             data: self.data.split_off(lanes * self.bytes),
             registers: self.registers.clone(),
             torn: true,
@@ -104,6 +135,11 @@ impl Pending {
 
     /// Whether both access a byte.
     pub fn meets(&self, later: &Self) -> bool {
+        let (here, there) = (self.lanes.ends, later.lanes.ends);
+        // Most accesses in flight are far from each other.
+        if here.0 >= there.1 + later.bytes as u64 || there.0 >= here.1 + self.bytes as u64 {
+            return false;
+        }
         self.lanes.iter().any(|(_, here)| {
             later.lanes.iter().any(|(_, there)| {
                 *here < there + later.bytes as u64 && *there < here + self.bytes as u64

@@ -1,8 +1,9 @@
 //! A kernel of a code object as a list of decoded instructions, from the text of llvm-objdump.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use symmem_kernels_hip::Target;
@@ -71,23 +72,58 @@ pub fn disassembler() -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Loads a kernel of `symmem-kernels-hip`.
+    /// Returns kernels of `symmem-kernels-hip` in their order. A process disassembles each once.
     ///
     /// # Errors
-    /// [`Error::Tool`] if llvm-objdump is not installed or fails, [`Error::CodeObject`] if the kernel does not exist or
+    /// [`Error::Tool`] if llvm-objdump is not installed or fails, [`Error::CodeObject`] if a kernel does not exist or
     /// expects registers that this interpreter does not set up, [`Error::Instruction`] for an instruction that is not
     /// modeled.
-    pub fn load(kernel: &str, target: Target) -> Result<Self, Error> {
-        Self::from_object(kernel, target, &committed(kernel, target)?)
+    pub fn load_all(kernels: &[&str], target: Target) -> Result<Vec<Self>, Error> {
+        static LOADED: Mutex<BTreeMap<(&str, String), Program>> = Mutex::new(BTreeMap::new());
+        let key = |kernel: &str| (target.name(), kernel.to_owned());
+        // What was loaded stays valid if a thread panics.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        for module in symmem_kernels_hip::modules() {
+            let is_missing = |kernel: &&str| {
+                module.entries.iter().any(|entry| entry.name == *kernel)
+                    && !loaded.contains_key(&key(kernel))
+            };
+            let missing: Vec<&str> = kernels.iter().copied().filter(is_missing).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let object = module.object(target).decompress();
+            let object = object.map_err(|cause| Error::CodeObject(cause.to_string()))?;
+            for program in Self::from_object(&missing, target, &object)? {
+                loaded.insert(key(&program.name), program);
+            }
+        }
+        let found = kernels.iter().map(|kernel| {
+            let program = loaded.get(&key(kernel)).cloned();
+            program.ok_or_else(|| Error::CodeObject(format!("no module has {kernel}")))
+        });
+        found.collect()
     }
 
-    /// Loads a kernel of a code object; errors as of [`Self::load`].
-    pub fn from_object(kernel: &str, target: Target, object: &[u8]) -> Result<Self, Error> {
-        let text = disassemble(object, kernel, target)?;
+    /// Loads kernels of a code object; errors as of [`Self::load_all`].
+    pub fn from_object(
+        kernels: &[&str],
+        target: Target,
+        object: &[u8],
+    ) -> Result<Vec<Self>, Error> {
+        let text = disassemble(object, kernels, target)?;
+        let programs = kernels.iter().map(|kernel| {
+            let text = part_of(&text, kernel);
+            Self::parse(kernel, target, text, object)
+        });
+        programs.collect()
+    }
+
+    fn parse(kernel: &str, target: Target, text: &str, object: &[u8]) -> Result<Self, Error> {
         let mut program = Self {
             name: kernel.to_owned(),
             target,
-            instructions: parse(&text, kernel)?,
+            instructions: parse(text, kernel)?,
             arguments_register: 0,
             block_register: 0,
             shared_bytes: 0,
@@ -152,17 +188,6 @@ impl Program {
     }
 }
 
-/// Returns the committed code object that has a kernel.
-fn committed(kernel: &str, target: Target) -> Result<Vec<u8>, Error> {
-    let module = symmem_kernels_hip::modules()
-        .iter()
-        .find(|module| module.entries.iter().any(|entry| entry.name == kernel))
-        .ok_or_else(|| Error::CodeObject(format!("no module has {kernel}")))?;
-    let object = module.object(target).decompress();
-    let object = object.map_err(|cause| Error::CodeObject(cause.to_string()))?;
-    Ok(object.to_vec())
-}
-
 /// Whether a code object has a kernel.
 pub fn has_kernel(object: &[u8], kernel: &str) -> bool {
     let symbol = format!("{kernel}.kd");
@@ -172,13 +197,13 @@ pub fn has_kernel(object: &[u8], kernel: &str) -> bool {
     })
 }
 
-fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Error> {
+fn disassemble(object: &[u8], kernels: &[&str], target: Target) -> Result<String, Error> {
     let tool = disassembler().ok_or_else(|| {
         Error::Tool("install llvm-22, or name llvm-objdump in SYMMEM_OBJDUMP".to_owned())
     })?;
-    // The name contains process and kernel because tests run concurrently.
+    // The name contains process and thread because tests run concurrently.
     let file = std::env::temp_dir().join(format!(
-        "symmem-weak-{}-{kernel}-{}-{:?}.co",
+        "symmem-weak-{}-{}-{:?}.co",
         std::process::id(),
         target.name(),
         std::thread::current().id()
@@ -186,7 +211,7 @@ fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Er
     let failed = |error: std::io::Error| Error::Tool(format!("{}: {error}", tool.display()));
     std::fs::write(&file, object).map_err(failed)?;
     let output = Command::new(&tool)
-        .arg(format!("--disassemble-symbols={kernel}"))
+        .arg(format!("--disassemble-symbols={}", kernels.join(",")))
         .arg(format!("--mcpu={}", target.name()))
         .arg(&file)
         .output();
@@ -198,6 +223,13 @@ fn disassemble(object: &[u8], kernel: &str, target: Target) -> Result<String, Er
         return Err(Error::Tool(format!("{}: {said}", tool.display())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns a kernel's part of the disassembler's text, from the line behind `address <kernel>:` to the next such line.
+fn part_of<'a>(text: &'a str, kernel: &str) -> &'a str {
+    let label = format!(" <{kernel}>:\n");
+    let (_, part) = text.split_once(&label).unwrap_or_default();
+    part.split(">:\n").next().unwrap_or_default()
 }
 
 /// Parses the instructions in `\tcode // address: bytes <kernel+0xtarget>`.

@@ -64,6 +64,22 @@ pub struct Wave {
     busy_vectors: Vec<u8>,
 }
 
+/// Describes an instruction: `rank 0 block 1 wave 0 at symmem_signal+0x138: global_store_dword …`.
+pub fn place(
+    program: &Program,
+    (rank, block, number): (usize, usize, usize),
+    instruction: usize,
+) -> String {
+    let kernel = &program.name;
+    match program.instructions.get(instruction) {
+        Some(each) => format!(
+            "rank {rank} block {block} wave {number} at {kernel}+{:#x}: {}",
+            each.offset, each.text
+        ),
+        None => format!("rank {rank} block {block} wave {number} behind {kernel}"),
+    }
+}
+
 /// The use of a register whose value has not arrived.
 pub type Busy = Registers;
 
@@ -107,6 +123,15 @@ impl Wave {
         wave.put_scalar(EXEC, exec, true);
         wave.vectors[0] = std::array::from_fn(|lane| (number * LANES + lane) as u32);
         wave
+    }
+
+    /// Describes one of its instructions.
+    pub fn place(&self, instruction: usize) -> String {
+        place(
+            &self.program,
+            (self.rank, self.block, self.number),
+            instruction,
+        )
     }
 
     /// Marks registers as waiting for a value, or as arrived.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use symmem_kernels_hip::Target;
 use symmem_weak_memory::Error;
-use symmem_weak_memory::program::{Program, has_kernel};
+use symmem_weak_memory::program::has_kernel;
 
 use crate::scenarios::{Kernels, SCENARIOS, Scenario, alone, covered, interrupted};
 
@@ -52,9 +52,8 @@ fn the_named_kernels_are_judged() {
 }
 
 fn judge(scenario: &Scenario, target: Target, object: &[u8], seeds: u64) -> Result<(), Error> {
-    let kernels = Kernels::load_with(scenario, target, |kernel| {
-        has_kernel(object, kernel).then(|| Program::from_object(kernel, target, object))
-    })?;
+    let mut kernels = Kernels::load(scenario, target)?;
+    kernels.replace(object)?;
     (0..seeds).try_for_each(|seed| (scenario.run)(&kernels, seed))?;
     (0..seeds).try_for_each(|seed| interrupted(scenario, &kernels, seed))?;
     (0..seeds.div_ceil(4)).try_for_each(|seed| alone(scenario, &kernels, seed))

@@ -9,7 +9,7 @@ use symmem_weak_memory::Error;
 use symmem_weak_memory::banks::{self, SharedAccesses};
 use symmem_weak_memory::machine::{Grid, Machine};
 use symmem_weak_memory::operation::Operation;
-use symmem_weak_memory::program::{Instruction, Program};
+use symmem_weak_memory::program::{Instruction, Program, has_kernel};
 use symmem_weak_memory::random::Random;
 
 use crate::arguments::{Arguments, WatchWords};
@@ -171,31 +171,28 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn load(scenario: &Scenario, target: Target) -> Result<Self, Error> {
-        Self::load_with(scenario, target, |_| None)
-    }
-
-    /// Loads the kernels of a scenario, those that `instead` returns in place of the committed ones.
-    pub fn load_with(
-        scenario: &Scenario,
-        target: Target,
-        instead: impl Fn(&str) -> Option<Result<Program, Error>>,
-    ) -> Result<Self, Error> {
-        let load = |name: &&str| {
-            let program = instead(name).unwrap_or_else(|| Program::load(name, target))?;
-            Ok((name.to_string(), Rc::new(program)))
-        };
         // The last one aborts: see `alone`.
-        let programs = scenario
-            .kernels
-            .iter()
-            .chain(&["symmem_word_update"])
-            .map(load)
-            .collect::<Result<_, Error>>()?;
+        let names = scenario.kernels.iter().chain(&["symmem_word_update"]);
+        let programs = Program::load_all(&names.copied().collect::<Vec<_>>(), target)?;
+        let programs = programs.into_iter();
         Ok(Self {
             target,
-            programs,
+            programs: programs
+                .map(|program| (program.name.clone(), Rc::new(program)))
+                .collect(),
             shared_accesses: RefCell::default(),
         })
+    }
+
+    /// Takes those kernels of a scenario that a code object has from there.
+    pub fn replace(&mut self, object: &[u8]) -> Result<(), Error> {
+        let names: Vec<String> = self.programs.keys().cloned().collect();
+        let names = names.iter().map(String::as_str);
+        let names: Vec<&str> = names.filter(|name| has_kernel(object, name)).collect();
+        for program in Program::from_object(&names, self.target, object)? {
+            self.programs.insert(program.name.clone(), Rc::new(program));
+        }
+        Ok(())
     }
 
     /// Changes instructions of a kernel and returns how many were changed.

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::list::List;
-use super::{Source, overlap, packages};
+use super::{Options, Source, overlap, packages};
+use crate::error::Result;
 use crate::tools::{self, Scratch};
 
 const MANIFEST: &str =
@@ -73,6 +74,42 @@ fn expect(files: &[(&str, &str)], expected_edges: &[&str], expected_circles: &[&
 
 fn list(text: &str) -> List {
     toml::from_str(text).unwrap()
+}
+
+/// Runs the command on a crate of two files, whose second file has the text `other`; returns the counts, too.
+fn command(other: &str) -> (Result<()>, String) {
+    let scratch = workspace(&[
+        (
+            "src/lib.rs",
+            "mod other; pub struct Own; pub fn f() { other::g() }",
+        ),
+        ("src/other.rs", other),
+    ]);
+    let summary = Source::read(scratch.path()).unwrap().summary();
+    let result = super::run(&Options {
+        root: Some(scratch.path().to_owned()),
+        circles_only: true,
+    });
+    (result, summary)
+}
+
+#[test]
+fn the_command_succeeds_without_a_circle_and_counts() {
+    let (result, summary) = command("pub fn g() {}");
+    result.unwrap();
+    assert_eq!(summary, "crates: 1, files: 2, edges: 1, circles: 0");
+}
+
+#[test]
+fn the_command_fails_with_a_circle_and_names_its_edges() {
+    let (result, _) = command("pub fn g() { drop(crate::Own) }");
+    let error = result.unwrap_err();
+    for line in [
+        "src/lib.rs -> src/other.rs: g",
+        "src/other.rs -> src/lib.rs: Own",
+    ] {
+        assert!(error.to_string().contains(line), "{error}");
+    }
 }
 
 #[test]
