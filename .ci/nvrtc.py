@@ -14,7 +14,7 @@ def main(library, include, *sources):
     Strings = ctypes.c_char_p * len(headers)
     contents = Strings(*[header.read_bytes() for header in headers])
     names = Strings(*[str(header.relative_to(include)).encode() for header in headers])
-    options = [b"-std=c++17", b"-arch=sm_90"]
+    options = [b"-std=c++17", b"-arch=compute_90"]
     for source in sources:
         program = ctypes.c_void_p()
         text = pathlib.Path(source).read_bytes()
@@ -28,7 +28,7 @@ def main(library, include, *sources):
             check(nvrtc.nvrtcGetProgramLog(program, log))
             sys.exit(f"{source}: NVRTC says {status}\n{log.value.decode()}")
         check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
-        print(f"NVRTC sm_90: {source}")
+        print(f"NVRTC compute_90: {source}")
 
 
 def check(status):

@@ -1,10 +1,13 @@
 //! GEMM + reduce-scatter and GEMM + all-reduce: on the host backend, and on both vendors' backends over the fake runtimes and
 //! libraries. Ranks are threads, over a fake runtime those of a child process.
 
+#[path = "gemm/multiply.rs"]
+mod multiply;
 #[allow(dead_code, reason = "this test uses the fakes only")]
 mod support;
 
 use half::{bf16, f16};
+use multiply::multiply;
 use rstest::rstest;
 use std::time::{Duration, Instant};
 use support::amount::sampled_out;
@@ -193,25 +196,30 @@ fn expected<T: Number>(case: &Case, world: usize, call: u64, bias: &[T]) -> Vec<
         .map(|bias| (bias, bias.abs()))
         .collect();
     for rank in 0..world {
-        let (a, b) = (a_of::<T>(case, rank, call), b_of::<T>(case, rank));
+        let numbers = |elements: Vec<T>| -> Vec<f64> {
+            elements
+                .into_iter()
+                .map(|element| element.number())
+                .collect()
+        };
+        let (a, b) = (numbers(a_of(case, rank, call)), numbers(b_of(case, rank)));
         let shape = case.shape();
         let (a_stride, b_stride) = (shape.a_stride.unwrap(), shape.b_stride.unwrap());
-        for row in 0..case.m {
-            for column in 0..case.n {
-                let (mut sum, mut size) = (0.0, 0.0);
-                for index in 0..case.k {
-                    let a = a[row * a_stride + index].number();
-                    let b = match case.b_order {
-                        MatrixOrder::Rows => b[index * b_stride + column],
-                        MatrixOrder::Columns => b[column * b_stride + index],
-                    };
-                    sum += a * b.number();
-                    size += (a * b.number()).abs();
-                }
-                let element = &mut all[row * case.n + column];
-                element.0 += sum;
-                element.1 += size;
-            }
+        let b_steps = match case.b_order {
+            MatrixOrder::Rows => [b_stride, 1],
+            MatrixOrder::Columns => [1, b_stride],
+        };
+        let absolute = |elements: &[f64]| elements.iter().map(|element| element.abs()).collect();
+        let sizes: [Vec<f64>; 2] = [absolute(&a), absolute(&b)];
+        let product = |[a, b]: [&[f64]; 2]| {
+            let steps = [[a_stride, 1], b_steps];
+            multiply([case.m, case.k, case.n], 1.0, [a, b], steps)
+        };
+        let sums = product([&a, &b]).into_iter();
+        let sizes = product([&sizes[0], &sizes[1]]);
+        for (element, (sum, size)) in all.iter_mut().zip(sums.zip(sizes)) {
+            element.0 += sum;
+            element.1 += size;
         }
     }
     all

@@ -1,5 +1,9 @@
 //! Reference matrices, and the bound on the error of a GEMM.
 
+#[path = "multiply.rs"]
+mod multiply;
+
+use multiply::multiply;
 use symmem::{F8E4M3, GemmElement};
 
 /// A matrix element, with its format's rounding error.
@@ -101,28 +105,24 @@ pub fn check<T: GemmFloat>(
         let elements = matrix.elements.iter();
         elements.map(|element| element.to_f64()).collect()
     };
+    let absolute = |elements: &[f64]| elements.iter().map(|element| element.abs()).collect();
     let (left, right) = (wide(a), wide(b));
-    let (mut exact, mut size) = (vec![0.0; b.columns], vec![0.0; b.columns]);
+    let sizes: [Vec<f64>; 2] = [absolute(&left), absolute(&right)];
+    let shape = [a.rows, a.columns, b.columns];
+    let steps = [[a.columns, 1], [b.columns, 1]];
+    let exact = multiply(shape, scale, [&left, &right], steps);
+    let size = multiply(shape, scale.abs(), [&sizes[0], &sizes[1]], steps);
     for row in 0..a.rows {
         for column in 0..b.columns {
-            exact[column] = bias.map_or(0.0, |bias| bias.at(0, column).to_f64());
-            size[column] = f64::abs(exact[column]);
-        }
-        for k in 0..a.columns {
-            let a = left[row * a.columns + k] * scale;
-            for (column, b) in right[k * b.columns..][..b.columns].iter().enumerate() {
-                exact[column] += a * b;
-                size[column] += (a * b).abs();
-            }
-        }
-        for column in 0..b.columns {
+            let at = row * b.columns + column;
+            let added = bias.map_or(0.0, |bias| bias.at(0, column).to_f64());
+            let (exact, size) = (exact[at] + added, size[at] + added.abs());
             let made = c[row * stride + column].to_f64();
-            let bound = T::Output::UNIT * exact[column].abs() + loss * size[column];
-            let off = (made - exact[column]).abs();
+            let bound = T::Output::UNIT * exact.abs() + loss * size;
+            let off = (made - exact).abs();
             if off.is_nan() || off > bound {
                 return Err(format!(
-                    "C[{row}, {column}] is {made}, not {} within {bound:e}",
-                    exact[column]
+                    "C[{row}, {column}] is {made}, not {exact} within {bound:e}"
                 ));
             }
         }

@@ -55,7 +55,7 @@ enum Command {
     Test(test::Options),
     /// Test the device code on the host, under sanitizers.
     Twin {
-        /// Half as many seeds, drawn by this number
+        /// A sixth of the seeds, drawn by this number, without optimization
         #[arg(long)]
         draw: Option<u32>,
     },
