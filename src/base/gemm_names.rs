@@ -8,8 +8,9 @@ pub enum GemmAlgorithm {
     /// automatic, too; otherwise the selector's choice for the shape.
     #[default]
     Automatic,
-    /// Gathers all of `A` first, then runs one GEMM. Uses NCCL for the gather if it is open. Needs a GEMM
-    /// library: cuBLASLt, hipBLASLt or the host backend's own.
+    /// Gathers all of `A` first, then runs one GEMM. Uses NCCL or RCCL for the gather if it is open and this algorithm is
+    /// asked for; where the selector chooses it, symmem's all-gather. Needs a GEMM library: cuBLASLt, hipBLASLt or the host
+    /// backend's own.
     Baseline,
     /// Passes shards round one by one, and multiplies each once it has arrived: nvFuser's pipeline. Needs a
     /// GEMM library, as [`GemmAlgorithm::Baseline`] does.

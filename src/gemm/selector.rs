@@ -1,11 +1,11 @@
 //! The selector of all-gather + GEMM: chooses the algorithm that the caller leaves open.
 //!
 //! Rules, not rows: they come from measurements on two and four GPUs behind a switch
-//! (`2026-11-22-ag-gemm-2xh200`, `-4xh200`), and, for small shards and for a mesh, from publications. Other
-//! devices were not measured.
+//! (`2026-11-22-ag-gemm-2xh200`, `-4xh200`, `2026-11-30-ag-gemm-own-gather-2xh200`), and, for small shards and for a
+//! mesh, from publications. Other devices were not measured.
 //!
-//! Small M: one fused kernel gathers and multiplies, if the device has it. Otherwise, gathering first is
-//! fastest while copies are short compared with the cost of a step. Above that, one GEMM per shard is fastest
+//! Small M: one fused kernel gathers and multiplies, if the device has it. Otherwise, gathering first, by symmem's own
+//! collective, is fastest while copies are short compared with the cost of a step. Above that, one GEMM per shard is fastest
 //! if three conditions hold: each GEMM fills the device often enough that its last blocks do not matter, all
 //! GEMMs together take long enough that launches do not matter, and copies keep ahead of them. It is also chosen
 //! if copies keep ahead and a shard has tiles for at most half of the kernel's blocks, since the library divides
@@ -26,6 +26,9 @@ const FEW_ROWS: usize = 1024;
 /// `A` sharded by columns: rows of `A` up to which all is gathered first. NCCL gathers columns as blocks that
 /// must be spread afterwards, so copies that spread them on the way pay sooner, even for small shards.
 const FEW_ROWS_OF_COLUMNS: usize = 256;
+/// The same where no kernel multiplies columns as they arrive, as of 8-bit floats on Hopper. A pipeline cannot multiply before
+/// all columns are there (1024 × 8192 × 8192 of 8 bits: 140 µs, not 155; 2048: 264 and 266).
+const FEW_ROWS_OF_COLUMNS_WITHOUT_KERNEL: usize = 2048;
 /// `A` sharded by columns: rows of `A` for which copy engines are slightly faster than blocks.
 const COPIED_ROWS_OF_COLUMNS: std::ops::Range<usize> = 2048..8192;
 /// `A` sharded by columns, two ranks: from this many rows on, pulling `A` is faster than pushing it, if the
@@ -119,7 +122,10 @@ pub(super) fn choose(
         )))
     };
     match (algorithm, options.transport) {
-        (A::Baseline, T::Automatic) if support.collectives => Ok((algorithm, T::Nccl)),
+        // Who asks for the baseline has the gather that everybody has; the selector takes symmem's, which is faster.
+        (A::Baseline, T::Automatic) if support.collectives && options.algorithm == A::Baseline => {
+            Ok((algorithm, T::Nccl))
+        }
         (A::Baseline, T::Automatic) => Ok((algorithm, T::Automatic)),
         (A::Pipeline, T::Automatic) => Ok((algorithm, T::Put)),
         (A::Pipeline, T::Get | T::Put) => Ok((algorithm, options.transport)),
@@ -177,8 +183,10 @@ fn automatic(
         return A::Baseline;
     }
     let by_columns = shape.sharding == Sharding::Columns;
+    let modes = [GatherMode::PULL, GatherMode::PUSH, GatherMode::WAIT];
     let few = match by_columns {
-        true => shape.m <= FEW_ROWS_OF_COLUMNS,
+        true if modes.into_iter().any(|mode| support.has(mode)) => shape.m <= FEW_ROWS_OF_COLUMNS,
+        true => shape.m <= FEW_ROWS_OF_COLUMNS_WITHOUT_KERNEL,
         false => shape.m < FEW_ROWS || shard_bytes < SMALL_SHARD,
     };
     if few {
@@ -283,7 +291,7 @@ mod tests {
             |options: &GemmOptions, world| choose(&shape, options, world, 1 << 15, &support);
         let automatic = GemmOptions::default();
         assert_eq!(chosen(&automatic, 8), Ok((A::Push, T::Kernel)));
-        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(chosen(&automatic, 1), Ok((A::Baseline, T::Automatic)));
         for transport in [T::Automatic, T::Kernel] {
             let algorithm = A::Push;
             let options = GemmOptions {
@@ -303,7 +311,7 @@ mod tests {
         };
         for options in [blocks, chunks] {
             assert!(!support.at_once(&options));
-            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Nccl)));
+            assert_eq!(chosen(&options, 8), Ok((A::Baseline, T::Automatic)));
         }
     }
 
@@ -313,8 +321,13 @@ mod tests {
         let (small, large) = ((32768, 1 << 20), (32768, 128 << 20));
         let auto =
             |size, support: &DeviceSupport| chosen(A::Automatic, T::Automatic, size, support);
-        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Nccl)));
-        assert_eq!(auto((1000, 128 << 20), &ALL), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(auto(small, &ALL), Ok((A::Baseline, T::Automatic)));
+        assert_eq!(
+            auto((1000, 128 << 20), &ALL),
+            Ok((A::Baseline, T::Automatic))
+        );
+        let asked = chosen(A::Baseline, T::Automatic, small, &ALL);
+        assert_eq!(asked, Ok((A::Baseline, T::Nccl)), "as asked");
         // 4096 rows of 8192 columns a rank: 1024 tiles for 132 blocks.
         assert_eq!(auto(large, &ALL), Ok((A::Pipeline, T::Put)));
         assert_eq!(auto((8192, 32 << 20), &ALL), Ok((A::Push, T::Put)));
@@ -323,7 +336,7 @@ mod tests {
             shards: false,
             ..no_kernel(ALL)
         };
-        assert_eq!(auto(large, &no_shards), Ok((A::Baseline, T::Nccl)));
+        assert_eq!(auto(large, &no_shards), Ok((A::Baseline, T::Automatic)));
         let mesh = DeviceSupport { fanout: 7, ..ALL };
         assert_eq!(auto(small, &mesh), Ok((A::Pull, T::Kernel)));
         let closed = DeviceSupport {
@@ -352,16 +365,19 @@ mod tests {
     #[test]
     fn columns_are_gathered_first_for_few_rows_only() {
         use {GemmAlgorithm as A, GemmTransport as T};
-        let chosen = |m| {
+        let by = |support: &DeviceSupport, m| {
             let shape = GemmShape {
                 sharding: Sharding::Columns,
                 ..GemmShape::new(m, 3584, 8192)
             };
             let shard_bytes = shape.shard_elements(2) as u64 * 2;
-            choose(&shape, &GemmOptions::default(), 2, shard_bytes, &ALL)
+            choose(&shape, &GemmOptions::default(), 2, shard_bytes, support)
         };
-        assert_eq!(chosen(128), Ok((A::Baseline, T::Nccl)));
-        assert_eq!(chosen(256), Ok((A::Baseline, T::Nccl)));
+        let chosen = |m| by(&ALL, m);
+        assert_eq!(chosen(128), Ok((A::Baseline, T::Automatic)));
+        assert_eq!(chosen(256), Ok((A::Baseline, T::Automatic)));
+        assert_eq!(by(&no_kernel(ALL), 2048), Ok((A::Baseline, T::Automatic)));
+        assert_eq!(by(&no_kernel(ALL), 4096), Ok((A::Pipeline, T::Put)));
         assert_eq!(chosen(512), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(1024), Ok((A::Push, T::Kernel)));
         assert_eq!(chosen(4096), Ok((A::Push, T::Put)));
