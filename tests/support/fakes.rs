@@ -151,7 +151,10 @@ pub(super) fn place_without(library: &Path, functions: &[&str], to: &Path) {
     }
     for function in functions {
         // A name in the dynamic symbols.
-        let is_function = |at: &usize| bytes[*at..].starts_with(function.as_bytes());
+        let is_function = |at: &usize| {
+            let rest = bytes[*at..].strip_prefix(function.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(&[0]))
+        };
         assert!(
             places.iter().any(is_function),
             "{} has no {function}",
