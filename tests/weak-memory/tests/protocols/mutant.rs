@@ -52,8 +52,7 @@ fn the_named_kernels_are_judged() {
 }
 
 fn judge(scenario: &Scenario, target: Target, object: &[u8], seeds: u64) -> Result<(), Error> {
-    let mut kernels = Kernels::load(scenario, target)?;
-    kernels.replace(object)?;
+    let kernels = Kernels::load_with(scenario, target, object)?;
     (0..seeds).try_for_each(|seed| (scenario.run)(&kernels, seed))?;
     (0..seeds).try_for_each(|seed| interrupted(scenario, &kernels, seed))?;
     (0..seeds.div_ceil(4)).try_for_each(|seed| alone(scenario, &kernels, seed))

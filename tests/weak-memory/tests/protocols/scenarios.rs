@@ -169,30 +169,38 @@ pub struct Kernels {
     pub shared_accesses: RefCell<SharedAccesses>,
 }
 
+/// The kernels of a scenario. The last one aborts: see `alone`.
+fn names(scenario: &Scenario) -> Vec<&'static str> {
+    let names = scenario.kernels.iter().chain(&["symmem_word_update"]);
+    names.copied().collect()
+}
+
 impl Kernels {
     pub fn load(scenario: &Scenario, target: Target) -> Result<Self, Error> {
-        // The last one aborts: see `alone`.
-        let names = scenario.kernels.iter().chain(&["symmem_word_update"]);
-        let programs = Program::load_all(&names.copied().collect::<Vec<_>>(), target)?;
+        Ok(Self::of(
+            target,
+            Program::load_all(&names(scenario), target)?,
+        ))
+    }
+
+    /// Loads the kernels of a scenario, those that a code object has from there.
+    pub fn load_with(scenario: &Scenario, target: Target, object: &[u8]) -> Result<Self, Error> {
+        let names = names(scenario).into_iter();
+        let (given, others): (Vec<_>, Vec<_>) = names.partition(|name| has_kernel(object, name));
+        let mut programs = Program::from_object(&given, target, object)?;
+        programs.extend(Program::load_all(&others, target)?);
+        Ok(Self::of(target, programs))
+    }
+
+    fn of(target: Target, programs: Vec<Program>) -> Self {
         let programs = programs.into_iter();
-        Ok(Self {
+        Self {
             target,
             programs: programs
                 .map(|program| (program.name.clone(), Rc::new(program)))
                 .collect(),
             shared_accesses: RefCell::default(),
-        })
-    }
-
-    /// Takes those kernels of a scenario that a code object has from there.
-    pub fn replace(&mut self, object: &[u8]) -> Result<(), Error> {
-        let names: Vec<String> = self.programs.keys().cloned().collect();
-        let names = names.iter().map(String::as_str);
-        let names: Vec<&str> = names.filter(|name| has_kernel(object, name)).collect();
-        for program in Program::from_object(&names, self.target, object)? {
-            self.programs.insert(program.name.clone(), Rc::new(program));
         }
-        Ok(())
     }
 
     /// Changes instructions of a kernel and returns how many were changed.
