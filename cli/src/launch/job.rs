@@ -65,9 +65,11 @@ fn start(
     let failed = |rank, error| not_started(order, rank, &error);
     let mut exits = Exits::start(events.clone()).map_err(|error| failed(0, error))?;
     for number in 0..order.options.ranks {
-        let started = Rank::start(order, number).and_then(|mut rank| {
+        let mut watched = Ok(());
+        // Before it runs: of two ranks, one that ends unwatched would seem to end after one that it outlived.
+        let watch = |pid| watched = exits.watch(number as usize, pid);
+        let started = Rank::start(order, number, watch).and_then(|mut rank| {
             let (output, error) = rank.take_outputs();
-            let watched = exits.watch(number as usize, rank.pid());
             // Pushed even if it cannot be watched, so that it is killed.
             ranks.push(rank);
             watched?;

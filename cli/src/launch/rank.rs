@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal};
 
 use super::link::Order;
-use symmem_conformance::spawn::spawn;
+use symmem_conformance::spawn::spawn_watched;
 
 /// A rank that was started and not yet reaped, so that the kernel cannot reuse its process ID.
 pub(super) struct Rank {
@@ -16,8 +16,9 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Starts the rank with this number on this node, in a process group of its own.
-    pub(super) fn start(order: &Order, number: u32) -> io::Result<Self> {
+    /// Starts the rank with this number on this node, in a process group of its own. Its program runs once `watch` has
+    /// returned.
+    pub(super) fn start(order: &Order, number: u32, watch: impl FnOnce(Pid)) -> io::Result<Self> {
         let options = &order.options;
         let mut command = Command::new(&options.program);
         command
@@ -51,7 +52,7 @@ impl Rank {
         if options.prefix {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let child = spawn(command)?;
+        let child = spawn_watched(command, watch)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid =
             pid.ok_or_else(|| io::Error::other("the kernel returned an invalid process ID"))?;
