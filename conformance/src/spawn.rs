@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{Errno, retry_on_intr};
@@ -25,7 +25,7 @@ static STARTER: Mutex<Option<Sender<SpawnRequest>>> = Mutex::new(None);
 /// Any error of the system: no such program, no permission, too many processes.
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     die_with_parent(&mut command);
-    begin(command)?.answer()
+    start(command, || ())
 }
 
 /// Starts a program as [`spawn`] does, and calls `watch` with its process before the program runs: whatever happens to
@@ -36,17 +36,17 @@ pub fn spawn(mut command: Command) -> io::Result<Child> {
 pub fn spawn_watched(mut command: Command, watch: impl FnOnce(Pid)) -> io::Result<Child> {
     die_with_parent(&mut command);
     let mut gate = gate(&mut command)?;
-    let begun = begin(command)?;
-    let mut pid = [0; size_of::<i32>()];
-    // The read fails if no child could be made: then nobody holds the other end any more.
-    if gate.read_exact(&mut pid).is_ok()
-        && let Some(pid) = Pid::from_raw(i32::from_ne_bytes(pid))
-    {
-        watch(pid);
-        // A child that has died since needs no answer.
-        let _ = gate.write_all(&[1]);
-    }
-    begun.answer()
+    start(command, || {
+        let mut pid = [0; size_of::<i32>()];
+        // The read fails if no child could be made: then nobody holds the other end any more.
+        if gate.read_exact(&mut pid).is_ok()
+            && let Some(pid) = Pid::from_raw(i32::from_ne_bytes(pid))
+        {
+            watch(pid);
+            // A child that has died since needs no answer.
+            let _ = gate.write_all(&[1]);
+        }
+    })
 }
 
 /// Has the kernel kill the child when the thread that starts it ends.
@@ -81,26 +81,13 @@ fn gate(command: &mut Command) -> io::Result<UnixStream> {
     Ok(ours)
 }
 
-/// A start that has begun.
-struct Begun(Receiver<io::Result<Child>>);
-
-impl Begun {
-    /// Waits until the program runs.
-    fn answer(self) -> io::Result<Child> {
-        self.0.recv().map_err(|_| no_starter())?
-    }
-}
-
-/// Has the thread that starts all children start this one.
-fn begin(command: Command) -> io::Result<Begun> {
+/// Has the thread that starts all children start this one, and calls `meanwhile` before it waits for the answer.
+fn start(command: Command, meanwhile: impl FnOnce()) -> io::Result<Child> {
+    let gone = || io::Error::other("the thread that starts children has ended");
     let (answer, answered) = mpsc::channel();
-    let sent = starter()?.send((command, answer));
-    sent.map_err(|_| no_starter())?;
-    Ok(Begun(answered))
-}
-
-fn no_starter() -> io::Error {
-    io::Error::other("the thread that starts children has ended")
+    starter()?.send((command, answer)).map_err(|_| gone())?;
+    meanwhile();
+    answered.recv().map_err(|_| gone())?
 }
 
 fn starter() -> io::Result<Sender<SpawnRequest>> {
